@@ -1,7 +1,9 @@
-"""Question: what does local load adjustment cost and gain?
+"""Question: what does load adjustment cost and gain?
 
 selections  what the four selections of cells cost and how long they take, on ten thousand cells of a grid
 drift       eight shards, one after the other, on a stream that drifts, with and without adjustments
+global      eight shards while subscriptions of one mix make way for those of another: the routing stays, or a fresh
+            one takes over
 churn       twenty shards of `dkm` while subscriptions come and go: later ones by key, or to the least loaded shard
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -22,17 +25,20 @@ from nearcast.engine.shard_engine import ShardEngine
 from nearcast.engine.stream_slice import StreamSlice
 from nearcast.engine.transfer import Placement, Rerouting, pack_transfer, unpack_transfer
 from nearcast.model import Footprints, MessageBatch
-from nearcast.partition import PARTITIONERS, Masks, Routing, Sample, before_it, has_shard
+from nearcast.partition import PARTITIONERS, Masks, Partitioner, Routing, Sample, before_it, has_shard
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, sizes_of
+from nearcast.partition.balance.policy import Balance
+from nearcast.partition.balance.refit import decide
 from nearcast.partition.balance.selection import SELECTIONS
 from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
 from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.term_frequencies import TermFrequencies
+from nearcast.partition.transition import TransitionRouting, are_old, may_move, place_added
 from nearcast.social import SocialGraph
 from nearcast.space import Box
-from nearcast.workload import make
+from nearcast.workload import Workload, make
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
@@ -51,6 +57,17 @@ STRIDE = BATCH
 """From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
+MIRRORED = "mirrored"
+CHANGES = ("q1 to q3", MIRRORED)
+"""What changes: the mix of queries, or where all queries and messages are, from the west to the east."""
+CHANGE_HELD, CHANGE_BATCH, CHANGE_BATCHES = 500_000, 100_000, 44
+"""Subscriptions, messages of a batch, and batches."""
+CHANGE_STEADY, CHANGE_STEPS, CHANGE_LAST = 3, 15, 8
+"""Batches before the change, batches in which all subscriptions are replaced once, and those compared at the end."""
+CHANGE_RETIRE = 0.02
+"""An old routing retires when this share of the subscriptions is left of it."""
+ROUTINGS = ("stays", "local", "global", "fresh")
+"""What happens to the routing: nothing, moves of cells, or fresh ones too; and one fitted to the last batch."""
 CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = (20_000, 200_000), 100_000
 CHURN_SHARDS, CHURN, CHURN_ROUNDS = 20, 0.3, 10
 """Shards, the share of subscriptions that is replaced in all, and in how many rounds."""
@@ -130,13 +147,25 @@ def _covered(lows: tuple[Longs, Longs], highs: tuple[Longs, Longs], by: Longs) -
 class _Shards:
     """The shards of a job, which run one after the other in this process."""
 
-    def __init__(self, stream: Stream, routing: Routing) -> None:
+    def __init__(self, stream: Stream, routing: Routing, stored: Longs | None = None) -> None:
+        """Create shards with some of the subscriptions of a stream, or with all."""
         self.config, self.routing = EngineConfig(**stream.engine_options), routing
         self.engines = [ShardEngine.create(self.config) for _ in range(routing.n_shards)]
-        placed = routing.place(stream.sample.footprints)
+        everything = np.arange(len(stream.sample.footprints))
+        self.exchange(stream, everything[:0], everything if stored is None else stored)
+
+    def exchange(self, stream: Stream, going: Longs, coming: Longs) -> list[float]:
+        """Remove some subscriptions of a stream and add others; return the processor time of each shard."""
+        placed, seconds = self.routing.place(stream.sample.footprints.take(coming)), []
+        ids = stream.subscriptions.select(["id"]).take(going)
         for shard, engine in enumerate(self.engines):
             rows = np.flatnonzero(has_shard(placed, shard))
-            engine.subscribe_replicas(stream.subscriptions.take(rows), before_it(placed[rows], shard))
+            own, before = stream.subscriptions.take(coming[rows]), before_it(placed[rows], shard)
+            started = time.process_time()
+            engine.release(ids)
+            engine.subscribe_replicas(own, before)
+            seconds.append(time.process_time() - started)
+        return seconds
 
     def publish(self, batch: MessageBatch) -> list[float]:
         """Publish a batch, and return the processor time of each shard."""
@@ -149,16 +178,30 @@ class _Shards:
             seconds.append(time.process_time() - started)
         return seconds
 
-    def reroute(self, routing: Routing) -> None:
-        """Continue with another routing: what moves goes from shard to shard as transfers."""
-        before, after = _placement(self.routing), _placement(routing)
+    def reroute(self, routing: Routing) -> list[float]:
+        """Continue with another routing, and return the processor time of each shard.
+
+        What moves goes from shard to shard as transfers.
+        """
+        before, after = _placement(self.routing), _placement(routing, before=self.routing)
         arriving: list[list[bytes]] = [[] for _ in self.engines]
+        seconds = [0.0] * len(self.engines)
         for shard, engine in enumerate(self.engines):
+            started = time.process_time()
             for to, state in engine.transfers(Rerouting(shard, before, after)):
                 arriving[to].append(pack_transfer(state, has_graph=False))
+            seconds[shard] += time.process_time() - started
         for shard, (engine, packed) in enumerate(zip(self.engines, arriving, strict=True)):
+            started = time.process_time()
             engine.reroute(shard, after, [unpack_transfer(data, self.config) for data in packed])
+            seconds[shard] += time.process_time() - started
         self.routing = routing
+        return seconds
+
+    @property
+    def seq(self) -> int:
+        """The number of messages so far."""
+        return self.engines[0].seq
 
     @property
     def updates(self) -> int:
@@ -225,24 +268,167 @@ def _run(stream: Stream, routing: Routing, *, n_batch: int, load: str | None) ->
     shards.close()
 
 
-def _placement(routing: Routing) -> Placement:
-    return Placement(routing.n_shards, False, lambda batch: routing.place(batch.footprints), routing.route)
+def _placement(routing: Routing, *, before: Routing | None = None) -> Placement:
+    """Return where a routing places subscriptions, given the one before it if a transition begins or ends."""
+    moves = None
+    if isinstance(routing, TransitionRouting):
+        moves = may_move(begins=True, since=routing.since)
+    elif isinstance(before, TransitionRouting):
+        moves = may_move(begins=False, since=before.since)
+    return Placement(
+        routing.n_shards,
+        routing.sends_all,
+        lambda batch, sinces: place_added(routing, batch.footprints, sinces),
+        routing.route,
+        may_move=moves,
+    )
 
 
 def _stream(n_subscriptions: int, parts: list[range]) -> Stream:
     """Return subscriptions and some parts of the messages of the workload that drifts."""
     workload = make("drift")
+    return _boolean_stream(
+        workload,
+        pa.concat_tables(workload.subscriptions("boolean", n_subscriptions, queries="q3")),
+        pa.concat_tables([table for part in parts for table in workload.messages(len(part), start=part.start)]),
+    )
+
+
+def _boolean_stream(workload: Workload, subscriptions: pa.Table, messages: pa.Table) -> Stream:
     return Stream(
         workload.name,
         workload.space(),
         workload.vocabulary(),
         SocialGraph(),
         None,
-        pa.concat_tables(workload.subscriptions("boolean", n_subscriptions, queries="q3")).combine_chunks(),
-        pa.concat_tables(
-            [table for part in parts for table in workload.messages(len(part), start=part.start)]
-        ).combine_chunks(),
+        subscriptions.combine_chunks(),
+        messages.combine_chunks(),
     )
+
+
+# -- another stream ------------------------------------------------------------------------------------------------
+
+
+class _Change:
+    """A stream whose subscriptions come and go; from some batch on those that come, or all places, are others."""
+
+    def __init__(self, what: str, n: int, n_batch: int) -> None:
+        self.what, self.n, self._n_batch = what, n, n_batch
+        self._step, n_before = -(-n // CHANGE_STEPS), n + CHANGE_STEADY * -(-n // CHANGE_STEPS)
+        workload = make("tweets")
+        xs = workload.space().bounds.xmin + workload.space().bounds.xmax
+        queries = ("q1", "q1" if what == MIRRORED else "q3")
+        tables = [
+            pa.concat_tables(workload.subscriptions("boolean", count, queries=name)).combine_chunks()
+            for count, name in zip((n_before, CHANGE_BATCHES * self._step), queries, strict=True)
+        ]
+        ids = pa.array([f"later {row}" for row in range(len(tables[1]))])
+        tables[1] = _with(tables[1], id=ids)
+        messages = pa.concat_tables(workload.messages(CHANGE_BATCHES * n_batch)).combine_chunks()
+        if what == MIRRORED:
+            xmin, xmax = (xs - tables[1][name].to_numpy() for name in ("xmax", "xmin"))
+            tables[1] = _with(tables[1], xmin=xmin, xmax=xmax)
+            shares = np.repeat([self.share(number) for number in range(CHANGE_BATCHES)], n_batch)
+            goes = np.arange(len(messages)) * 0.6180339887498949 % 1 < shares
+            messages = _with(messages, x=np.where(goes, xs - messages["x"].to_numpy(), messages["x"].to_numpy()))
+        self.stream = _boolean_stream(workload, pa.concat_tables(tables), messages)
+
+    def share(self, number: int) -> float:
+        """Return the share of the subscriptions of a batch that came after the change."""
+        return min(1.0, max(0, number - CHANGE_STEADY) / CHANGE_STEPS)
+
+    def stored(self, number: int) -> Longs:
+        """Return the rows of the subscriptions that are stored in a batch."""
+        return np.arange(number * self._step, number * self._step + self.n)
+
+    def sample(self, number: int) -> Sample:
+        """Return the subscriptions that are stored in a batch, and its messages."""
+        return Sample(self.stream.sample.footprints.take(self.stored(number)), self.batch(number))
+
+    def batch(self, number: int) -> MessageBatch:
+        """Return the messages of a batch."""
+        return self.stream.sample.messages.slice(number * self._n_batch, (number + 1) * self._n_batch)
+
+
+def measure_global(scale: float) -> list[Row]:
+    """Let all subscriptions make way for others: the routing stays, cells move, or a fresh one takes over."""
+    (partitioner,) = (one for one in PARTITIONERS if one.name == "hybrid")
+    rows: list[Row] = []
+    for what in CHANGES:
+        change = _Change(what, scaled(CHANGE_HELD, scale), scaled(CHANGE_BATCH, scale))
+        first, last = (
+            partitioner.fit(change.sample(number), n_shards=SHARDS).fixed() for number in (0, CHANGE_BATCHES - 1)
+        )
+        for how in ROUTINGS:
+            rows += _run_change(change, last if how == "fresh" else first, partitioner, how=how)
+    return rows
+
+
+def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, how: str) -> Iterator[Row]:
+    """Yield a row per batch; with `fresh` the last ones only, under a routing that is fitted to the last."""
+    start, stream = CHANGE_BATCHES - CHANGE_LAST if how == "fresh" else 0, change.stream
+    shards = _Shards(stream, routing, change.stored(start))
+    one = change.stored(start)[:1]
+    shards.exchange(stream, one, one)  # compiles, and warms caches
+    shards.publish(change.batch(start))
+    shards.reroute(routing)
+    moving, weight = [0.0] * SHARDS, -(-change.n // _KNOWN)
+    policy = Balance(refit_every=int(how == "global"), retire_below=CHANGE_RETIRE)
+    fit = partial(partitioner.fit, n_shards=SHARDS)
+    sinces = np.zeros(len(stream.subscriptions), np.int64)
+    for number in range(start, CHANGE_BATCHES):
+        report_progress(f"{change.what}, {how}, batch {number + 1} of {CHANGE_BATCHES}")
+        stored, before = change.stored(number), change.stored(max(number - 1, start))
+        coming, batch, updates = np.setdiff1d(stored, before), change.batch(number), shards.updates
+        sinces[coming] = shards.seq
+        exchanging = shards.exchange(stream, np.setdiff1d(before, stored), coming)
+        publishing = shards.publish(batch)
+        seconds = [sum(parts) for parts in zip(exchanging, publishing, moving, strict=True)]
+        row: dict[str, Any] = {
+            "change": change.what,
+            "routing": how,
+            "batch": number,
+            "share": change.share(number),
+            "messages": len(batch),
+            "subscriptions": len(stored),
+            "came": len(coming),
+            "shards": SHARDS,
+            "seconds": [round(one, 5) for one in seconds],
+            "moving_s": round(max(moving), 5),
+            "busiest_per_second": len(batch) / max(publishing),
+            "updates": shards.updates - updates,
+            "old": float(are_old(shards.routing, sinces[stored]).mean()),
+            "action": None,
+            "moved": 0,
+            "decide_s": 0.0,
+        }
+        moving = [0.0] * SHARDS
+        if how in ("local", "global"):
+            known, started = stored[::weight], time.process_time()
+            period = Period.of(
+                batch,
+                stream.sample.footprints.take(known),
+                are_new=np.isin(known, coming),
+                are_old=are_old(shards.routing, sinces[known]),
+                weight=weight,
+                counts_pairs=True,
+            )
+            tries = policy.tries_fresh(number + 1)
+            made = decide(shards.routing, period, policy, fit=fit if tries else None, since=shards.seq)
+            row["decide_s"] = time.process_time() - started
+            if made is not None:
+                moving = shards.reroute(made.routing)
+                row |= {"action": made.adjustment.action, "moved": made.adjustment.moved_subscriptions}
+        yield row
+    shards.close()
+
+
+def _with(table: pa.Table, **columns: Any) -> pa.Table:
+    """Return a table with other values in some columns."""
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.array(values))
+    return table
 
 
 # -- subscriptions that come and go ----------------------------------------------------------------------------------
@@ -319,7 +505,7 @@ def _shards_of(masks: Masks) -> Longs:
 
 QUESTION = Question(
     "balance",
-    "What does local load adjustment cost and gain?",
-    {"selections": measure_selections, "drift": measure_drift, "churn": measure_churn},
+    "What does load adjustment cost and gain?",
+    {"selections": measure_selections, "drift": measure_drift, "global": measure_global, "churn": measure_churn},
     minutes=5,
 )

@@ -7,13 +7,12 @@ throughput   a job whose results are merged, against one with hash
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
 from typing import Any
 
 import numpy as np
 
 from experiments.partition_runs import NAMED, stream_of
-from experiments.question import Row, report_progress, scaled
+from experiments.question import Question, Row, report_progress, scaled
 from nearcast.advice import Stream
 from nearcast.cli.bench_spark import pipeline
 from nearcast.partition import Sample, count_shards
@@ -96,13 +95,9 @@ def _parts(batches: list[dict[str, Any]]) -> dict[str, float]:
     return {what: float(np.median(values)) for what, values in figures.items()}
 
 
-PARTS = {"pairs": measure_pairs, "throughput": measure_throughput}
-
-if __name__ == "__main__":
-    parser = ArgumentParser(description="What does it cost on Spark to merge the results of replicas?")
-    parser.add_argument("parts", nargs="*", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--scale", type=float, default=1.0)
-    given = parser.parse_args()
-    for part in given.parts:
-        for row in PARTS[part](given.scale):
-            print(json.dumps({"part": part, **row}))
+QUESTION = Question(
+    "merge-stage",
+    "What does it cost on Spark to merge the results of replicas?",
+    {"pairs": measure_pairs, "throughput": measure_throughput},
+    minutes=6,
+)

@@ -9,6 +9,7 @@ from experiments import (
     growth,
     headline,
     many_shards,
+    merge_stage,
     nearest_k,
     partitioners,
     rescaling,
@@ -25,7 +26,7 @@ QUESTIONS = {
     module.QUESTION.name: module.QUESTION
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
-        social_windows, partitioners, many_shards, rescaling, balance, filters, workers,
+        social_windows, partitioners, many_shards, rescaling, balance, merge_stage, filters, workers,
         topk_windows,
     )
 }  # fmt: skip

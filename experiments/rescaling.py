@@ -46,7 +46,7 @@ def measure_moves(scale: float) -> list[Row]:
         def place_ids(ids: IdColumn) -> Masks:
             return mask_of((ids.keys(hash_key) >= np.uint64(limit)).astype(np.int64), 2)
 
-        return Placement(2, True, lambda batch: place_ids(batch.ids), lambda batch: None, place_ids)  # type: ignore[arg-type, return-value]
+        return Placement(2, True, lambda batch, _: place_ids(batch.ids), lambda batch: None, place_ids)  # type: ignore[arg-type, return-value]
 
     half = 1 << 63
     before, after = placement(half), placement(half - round(2**64 * n_moved / n))

@@ -1,4 +1,4 @@
-"""The page balance: what local load adjustment costs and gains."""
+"""The page balance: what load adjustment costs and gains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from experiments.pages.markdown import join, paragraph, provenance, table
+from experiments.pages.markdown import join, listed, paragraph, provenance, table
 from experiments.pages.page import Data, Page
 from experiments.pages.plots import Plots
 from experiments.question import Row
@@ -17,17 +17,27 @@ _GO_TO = {
     "loads only grow": "to the least loaded, loads only grow",
     "least loaded": "to the least loaded, loads also fall",
 }
+_ROUTINGS = {
+    "stays": "stays",
+    "local": "cells move",
+    "global": "fresh routings",
+    "fresh": "fitted to the last batch",
+}
+_AIM_FRESH, _AIM_LONGEST = 0.9, 2.0
 _AIM_COST, _AIM_TIME, _AIM_GAIN = 1.05, 0.01, 2.0
 
 
 def render(data: Data, plots: Plots) -> str:
     """Return the sections."""
-    selections, drift, churn = (data[f"balance/{part}"] for part in ("selections", "drift", "churn"))
+    parts = ("selections", "drift", "global", "churn")
+    selections, drift, changed, churn = (data[f"balance/{part}"] for part in parts)
     return join(
         _on_selections(selections.rows),
         provenance(selections),
         _on_drift(drift.rows, plots),
         provenance(drift),
+        _on_global(changed.rows, plots),
+        provenance(changed),
         _on_churn(churn.rows),
         provenance(churn),
     )
@@ -147,6 +157,105 @@ def _on_drift(rows: list[Row], plots: Plots) -> str:
     )
 
 
+def _on_global(rows: list[Row], plots: Plots) -> str:
+    changes = list(dict.fromkeys(row["change"] for row in rows))
+    some = [row for row in rows if row["change"] == changes[0]]
+    n = max(row["batch"] for row in rows) + 1
+    last = sum(row["routing"] == "fresh" for row in some)
+    agree = all(
+        len({row["updates"] for row in rows if (row["change"], row["batch"]) == (what, number)}) == 1
+        for what in changes
+        for number in range(n)
+    )
+    return join(
+        "## A stream that becomes another one",
+        paragraph(
+            f"{rows[0]['shards']} shards hold {rows[0]['subscriptions']:,} `boolean` subscriptions of the workload"
+            f" `tweets`, divided by `hybrid`, which is fitted to the first of {n} batches of"
+            f" {rows[0]['messages']:,} messages. With each batch {some[-1]['came']:,} subscriptions come and the"
+            " oldest go. From some batch on, others come: q3 after q1; or the east and the west change places,"
+            " for subscriptions and, little by little, for messages. The routing stays as it is; or cells move, as"
+            " above; or also a fresh routing is tried after every batch, and takes over if it pays (global"
+            " adjustment, PS2Stream, section V-B). A batch takes as long as its busiest shard, with the subscriptions"
+            " that come, go and move. The last rows have a routing that is fitted to the last batch, and medians of"
+            f" the last {last} batches. The updates {'are the same' if agree else 'DIFFER'} in all runs."
+        ),
+        table(
+            ["change", "routing", "busiest shard, messages/s", "of a fresh fit", "longest batch over the median",
+             "fresh routings", "cells moved"],
+            [_figures_of(rows, what, how) for what in changes for how in ("stays", "local", "global", "fresh")],
+        ),
+        *(paragraph(_on_change(rows, what)) for what in changes),
+        plots.lines(
+            "balance-global",
+            f"Throughput of the busiest shard: {changes[-1]}",
+            xs=list(range(n)),
+            curves={
+                name: [
+                    row["busiest_per_second"] / 1e6
+                    for row in rows
+                    if (row["change"], row["routing"]) == (changes[-1], how)
+                ]
+                for how, name in (("stays", "routing stays"), ("local", "cells move"), ("global", "fresh routings"))
+            },
+            xlabel="batch",
+            ylabel="million messages per second",
+        ),
+    )  # fmt: skip
+
+
+def _of_run(rows: list[Row], what: str, how: str) -> list[Row]:
+    return [row for row in rows if (row["change"], row["routing"]) == (what, how)]
+
+
+def _late(rows: list[Row], what: str, how: str) -> float:
+    """Return the throughput in the batches that a fresh fit is compared in."""
+    first = min(row["batch"] for row in _of_run(rows, what, "fresh"))
+    return float(median(row["busiest_per_second"] for row in _of_run(rows, what, how) if row["batch"] >= first))
+
+
+def _longest(rows: list[Row], what: str, how: str) -> float:
+    """Return the longest batch over the median one, without the first, to which no subscription comes."""
+    seconds = [max(row["seconds"]) for row in _of_run(rows, what, how) if row["came"]]
+    return float(max(seconds) / median(seconds))
+
+
+def _figures_of(rows: list[Row], what: str, how: str) -> list[str]:
+    own, speed = _of_run(rows, what, how), _late(rows, what, how)
+    actions = [row["action"] for row in own]
+    return [
+        what,
+        _ROUTINGS[how],
+        f"{speed:,.0f}",
+        f"{speed / _late(rows, what, 'fresh'):.2f}",
+        f"{_longest(rows, what, how):.2f}",
+        f"{actions.count('refit')}",
+        f"{actions.count('move')} times",
+    ]
+
+
+def _on_change(rows: list[Row], what: str) -> str:
+    own = _of_run(rows, what, "global")
+    share, longest = _late(rows, what, "global") / _late(rows, what, "fresh"), _longest(rows, what, "global")
+    begins = [row["batch"] for row in own if row["action"] == "refit"]
+    ends = [row for row in own if row["action"] == "retire"]
+    if begins:
+        taken = f"fresh routings begin after batch {listed(map(str, begins))}"
+        retired = (
+            f"old ones retire after batch {listed([str(row['batch']) for row in ends])}" if ends else "none ends"
+        )
+        moved = f", which moves {sum(row['moved'] for row in ends):,} subscriptions" if ends else ""
+        story = f"{taken}, and {retired}{moved}."
+    else:
+        story = "no fresh routing pays: none would lower the load of the busiest shard enough."
+    return (
+        f"In {what}, {story} The throughput ends at {share:.2f} of that of a fresh fit; the goal, {_AIM_FRESH:.1f},"
+        f" is {'reached' if share >= _AIM_FRESH else 'not reached'}. The longest batch takes {longest:.2f} times as"
+        f" long as the median one; the goal, {_AIM_LONGEST:.0f}, is"
+        f" {'reached' if longest <= _AIM_LONGEST else 'not reached'}."
+    )
+
+
 def _over_mean(values: Sequence[float]) -> float:
     return max(values) * len(values) / sum(values)
 
@@ -182,4 +291,9 @@ def _on_churn(rows: list[Row]) -> str:
     )
 
 
-PAGE = Page("balance", ("balance/selections", "balance/drift", "balance/churn"), "Load adjustment", render)
+PAGE = Page(
+    "balance",
+    ("balance/selections", "balance/drift", "balance/global", "balance/churn"),
+    "Load adjustment",
+    render,
+)

@@ -10,6 +10,7 @@ from experiments.pages import (
     filters,
     index,
     many_shards,
+    merge_stage,
     nearest,
     partitioners,
     readme_figures,
@@ -17,14 +18,18 @@ from experiments.pages import (
     social,
     topk,
     topk_windows,
+    workers,
 )
 from experiments.pages.page import Data
 from experiments.pages.plots import Plots
 
 PAGES = {
     module.PAGE.name: module.PAGE
-    for module in (index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance, filters)
-}
+    for module in (
+        index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance, merge_stage,
+        filters, workers,
+    )
+}  # fmt: skip
 FIGURES = "figures"
 """The name of the block in the README of the project."""
 NAMES = (*PAGES, FIGURES)

@@ -27,7 +27,7 @@ def render(data: Data, plots: Plots) -> str:
             "Other pages: [top-k over a sliding window](topk.md), [large windows of top-k](topk-windows.md),",
             "[the k nearest](nearest.md), [the k best by a social graph](social.md),"
             " [partitioners](partitioners.md), [many shards](many-shards.md), [load adjustment](balance.md),",
-            "[filters](filters.md).",
+            "[merged results on Spark](merge-stage.md), [filters](filters.md), [workers](workers.md).",
         ),
         *sections,
         spark.batches(on_spark, plots, name="spark-batches"),

@@ -90,6 +90,7 @@ def test_the_last_adjustment_to_the_load_is_explained(open_page, run_service):
     city = run_service(SHARDED)
     shown = city.client.get("/v1/shards").json()
     last = {
+        "action": "move",
         "load_ratio_before": 3.14,
         "load_ratio_after": 1.05,
         "moved_subscriptions": 2325,
@@ -103,6 +104,25 @@ def test_the_last_adjustment_to_the_load_is_explained(open_page, run_service):
         "Adjusted to the load 2 times. The last time the busiest shard did 3.1 times the work of the idlest one. "
         "2,325 subscriptions moved, which makes it 1.1 times."
     )
+
+
+@pytest.mark.parametrize(
+    ("action", "shown"),
+    [
+        ("refit", "Now a fresh routing takes new subscriptions, and older ones stay where they are."),
+        ("retire", "The last time an old routing retired, and 1 subscription moved."),
+    ],
+)
+def test_a_fresh_routing_is_explained(action, shown, open_page, run_service):
+    city = run_service(SHARDED)
+    shards = city.client.get("/v1/shards").json()
+    last = {"action": action, "load_ratio_before": 3.14, "load_ratio_after": 1.05, "moved_subscriptions": 1}
+    page = open_page(city.address)
+    page.route(
+        "**/v1/shards", lambda route: route.fulfill(json={**shards, "adjustments": 1, "last_adjustment": last})
+    )
+    page.locator("[data-layer=shards]").check()
+    expect(page.locator("#shards .adjustment")).to_have_text(f"Adjusted to the load once. {shown}")
 
 
 def test_shards_are_shown_with_their_load(open_page, run_service, screenshot):

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.balance.cells import Period, has_cells
+from nearcast.partition.balance.refit import decide
 from nearcast.partition.masks import as_ints
 from nearcast.partition.serialization import pack, unpack
+from nearcast.partition.transition import place_added
 from nearcast.testing import strategies
 
 NAMES = [p.name for p in PARTITIONERS]
@@ -211,6 +214,38 @@ def test_an_adjusted_routing_keeps_the_rule_of_routings(partitioner, n_shards, r
     assert n_met > 100
     replayed = Adjustment.from_json(made.adjustment.to_json()).replay(routing)
     assert pack(replayed) == pack(made.routing)
+
+
+@pytest.mark.parametrize("partitioner", ADJUSTABLE, ids=lambda one: one.name)
+@pytest.mark.parametrize("n_shards", [2, 65])
+def test_two_routings_at_once_keep_the_rule_of_routings(partitioner, n_shards, random_fields):
+    """Old subscriptions are where the old routing placed them, new ones where the new one does."""
+    rng = random.Random(n_shards)
+    old, known, early = unbalanced(partitioner, n_shards, random_fields, rng)
+    new, late = sampled(rng, random_fields)
+    policy = nc.Balance(refit_gain=1e-9)
+    made = decide(old, Period.of(late, new), policy, fit=partial(partitioner.fit, n_shards=n_shards), since=5)
+    assert made is not None and made.adjustment.action == "refit"
+    footprints = Footprints.joined([known, new])
+    sinces = np.repeat([4, 5], [len(known), len(new)])
+    placed = place_added(made.routing, footprints, sinces)
+    assert as_ints(placed[: len(known)]) == as_ints(old.place(known)), "nothing moves"
+    assert as_ints(placed[len(known) :]) == as_ints(made.routing.place(new))
+    n_met = 0
+    for batch in (early, late):
+        for footprint, home in zip(footprints, as_ints(placed), strict=True):
+            for document, seen in zip(batch.documents, as_ints(made.routing.route(batch)), strict=True):
+                if footprint.may_match(*document.location, document.units.keys()):
+                    assert home & seen
+                    n_met += 1
+    assert n_met > 100
+    assert pack(Adjustment.from_json(made.adjustment.to_json()).replay(old)) == pack(made.routing)
+    period = Period.of(late, footprints, are_old=made.routing.are_old(sinces))
+    assert decide(made.routing, period, replace(policy, retire_below=0.1), fit=None) is None, "too many are left"
+    ended = decide(made.routing, period, replace(policy, retire_below=0.9), fit=None)
+    assert ended.adjustment.action == "retire" and ended.adjustment.moved_subscriptions > 0
+    again = Adjustment.from_json(ended.adjustment.to_json()).replay(unpack(pack(made.routing)))
+    assert pack(again) == pack(ended.routing) == pack(made.routing.new)
 
 
 @pytest.mark.parametrize("partitioner", ADJUSTABLE, ids=lambda one: one.name)

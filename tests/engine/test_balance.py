@@ -9,10 +9,13 @@ import pytest
 
 import nearcast as nc
 from engine.test_rescale import changes, random_messages, random_subscriptions
+from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.serialization import pack, unpack
 
 EAGER = nc.Balance(sigma=1.0, every=2, messages=40)
+REFITTING = replace(EAGER, refit_every=1, refit_gain=1e-9, retire_below=0.4)
+"""A fresh routing always pays."""
 ADJUSTABLE = ["hybrid", "space_grid", "space_kd", "space_rtree", "location", "dkm"]
 
 
@@ -87,6 +90,39 @@ def test_updates_do_not_depend_on_adjustments(partitioner, window):
     assert counts.work["boolean"].matched == expected.work["boolean"].matched
 
 
+@pytest.mark.parametrize("name", ["hybrid", "space_kd", "dkm"])
+@pytest.mark.parametrize("window", [None, nc.CountWindow(50)], ids=str)
+def test_updates_do_not_depend_on_fresh_routings(name, window, tmp_path):
+    """Subscriptions come and go until the old routing retires; the engine is saved and loaded in between."""
+    rng = random.Random(11)
+    subscriptions = in_places(rng, 80)
+    if window is None:
+        subscriptions = [one for one in subscriptions if not one.result_policy.needs_window]
+    alone = make_engine(1, window=window)
+    refitted = make_engine(3, window=window, partitioner=name, balance=REFITTING)
+    assert changes(refitted.subscribe(subscriptions)) == changes(alone.subscribe(subscriptions))
+    decisions = []
+    for step in range(14):
+        before, n_decisions = refitted._shards.router.packed(), len(refitted.adjustments)
+        messages = wandering(rng, 40, 40 * step, hot=(step / 14, 0.5))
+        assert changes(refitted.publish(messages)) == changes(alone.publish(messages))
+        if len(refitted.adjustments) > n_decisions:
+            adjustment, after = refitted.adjustments[-1], refitted._shards.router.packed()
+            assert pack(Adjustment.from_json(adjustment.to_json()).replay(unpack(before))) == after
+            decisions.append(adjustment)
+            refitted.save(tmp_path / "engine")
+            refitted.close()
+            refitted = nc.Engine.load(tmp_path / "engine")
+        again = rng.sample(subscriptions, len(subscriptions) // 3)
+        for engine in (alone, refitted):
+            engine.unsubscribe([one.id for one in again])
+        assert changes(refitted.subscribe(again)) == changes(alone.subscribe(again))
+        gone = rng.sample([f"m{i}" for i in range(40 * step + 10, 40 * step + 40)], 3) if window else []
+        assert changes(refitted.retract(gone)) == changes(alone.retract(gone))
+    assert [one.action for one in decisions[:3]] == ["refit", "retire", "refit"]
+    assert any(one.moved_subscriptions for one in decisions if one.action == "retire")
+
+
 @pytest.mark.parametrize("window", [None, nc.CountWindow(50)], ids=str)
 def test_decisions_lead_from_routing_to_routing(window):
     rng = random.Random(4)
@@ -99,7 +135,7 @@ def test_decisions_lead_from_routing_to_routing(window):
             routings.append(engine._shards.router.packed())
     assert len(engine.adjustments) == len(routings) - 1 > 1
     for adjustment, (before, after) in zip(engine.adjustments, pairwise(routings), strict=True):
-        assert pack(Adjustment.from_json(adjustment.to_json()).replay(unpack(before))) == after
+        assert pack(Adjustment.from_json(adjustment.to_json()).replay(unpack(before))) == after, adjustment.action
 
 
 def test_shards_become_more_even():
@@ -130,7 +166,7 @@ def test_a_period_is_measured_once_in_so_many_messages():
     engine.subscribe(random_subscriptions(rng, 20)[:2])
     measured = []
     for i in range(80):
-        measured.append(engine._shards.is_measured)
+        measured.append(engine._shards.load_meter.is_running)
         engine.publish(random_messages(rng, 1, i))
     assert measured == ([False] * 31 + [True] * 9) * 2
 
@@ -197,6 +233,10 @@ def test_a_late_message_is_still_known_after_an_adjustment():
     [
         ({"balance": True}, r"partitioner must be one of \['location', .*\], whose load can be adjusted"),
         ({"balance": True, "partitioner": "auto"}, "or balance be left out; got 'auto'"),
+        (
+            {"balance": REFITTING, "partitioner": PARTITIONERS[-1].fit(Sample.none(), n_shards=2)},
+            "partitioner must be a name if a fresh routing is to be tried",
+        ),
         ({"balance": 1.2, "partitioner": "hybrid"}, r"balance must be True, False or a Balance; got 1.2 \(engine\)"),
     ],
 )

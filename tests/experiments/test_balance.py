@@ -1,6 +1,9 @@
 """The experiment with load adjustment measures what its page says."""
 
+from functools import partial
+
 from experiments import balance
+from nearcast import Balance
 
 
 def test_every_selection_moves_enough_and_none_is_cheaper_than_the_dynamic_program():
@@ -38,3 +41,24 @@ def test_shards_stay_even_while_subscriptions_come_and_go(monkeypatch):
         for name in balance.PLACEMENTS
     }
     assert worst["least loaded"] < 1.05 < worst["by key"]
+
+
+def test_fresh_routings_report_the_same_updates(monkeypatch):
+    monkeypatch.setattr(balance, "CHANGE_BATCHES", 9)
+    monkeypatch.setattr(balance, "CHANGE_STEADY", 1)
+    monkeypatch.setattr(balance, "CHANGE_STEPS", 3)
+    monkeypatch.setattr(balance, "CHANGE_LAST", 3)
+    monkeypatch.setattr(balance, "CHANGES", (balance.MIRRORED,))
+    monkeypatch.setattr(balance, "Balance", partial(Balance, refit_gain=1e-9))
+    rows = balance.measure_global(0.004)
+    runs = {how: [row for row in rows if row["routing"] == how] for how in balance.ROUTINGS}
+    assert [len(run) for run in runs.values()] == [9, 9, 9, 3]
+    updates = [row["updates"] for row in runs["stays"]]
+    assert sum(updates) > 50
+    for run in runs.values():
+        assert [row["updates"] for row in run] == updates[-len(run) :]
+    actions = [row["action"] for row in runs["global"] if row["action"]]
+    assert actions[:3] == ["refit", "retire", "refit"], "two routings were in force at once"
+    in_transition = [row["old"] for row in runs["global"]]
+    assert max(in_transition) > 0.5 and not any(row["old"] for row in runs["local"])
+    assert not any(row["moved"] for row in runs["stays"])

@@ -24,11 +24,12 @@ from experiments import (
     topk_alternatives,
     topk_sweeps,
     topk_tuning,
+    workers,
 )
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "docs" / "benchmarks"
-RECORDED = ("balance", "filters", "many-shards", "partitioners", "rescaling", "topk-windows")
+RECORDED = ("balance", "filters", "many-shards", "merge-stage", "partitioners", "rescaling", "topk-windows")
 """Questions whose committed data stands in for a measurement, which takes too long here."""
 MEASURED = Data(FOLDER)
 HAVE_DATA = [name for name, page in PAGES.items() if all(map(MEASURED.has, page.needs))]
@@ -59,7 +60,7 @@ def topk_rows(*settings):
 @pytest.fixture
 def data(monkeypatch, tmp_path):
     """Measure every question with made-up figures into a folder."""
-    for module in (baselines, growth, headline, nearest_k, social_windows, spark_batches):
+    for module in (baselines, growth, headline, nearest_k, social_windows, spark_batches, workers):
         monkeypatch.setattr(module, "bench", bench_row)
     for module in (topk_tuning, topk_alternatives, topk_sweeps):
         for name, fake in (

@@ -15,12 +15,12 @@ from jobs.local_shards import served
 from jobs.test_shard import NAMES, fitted, frames_of
 from nearcast.engine.matcher import Matcher
 from nearcast.errors import FormatError, StateError
-from nearcast.jobs import engine_cache, epochs
+from nearcast.jobs import block_files, engine_cache, epochs
 from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.epochs import EpochLog, QueryEpochs
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame, epoch_of, unpack_frames
-from nearcast.jobs.merge_run import MergeRun
+from nearcast.jobs.merge_run import MergeRun, by_reference
 from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.shard_run import ShardRun
 from nearcast.model import Footprints
@@ -104,6 +104,7 @@ class Cluster:
             loose += run.updates(manifests.get(shard), report)
             manifests[shard] = run.manifest
             for partition, frame in report.frames(job, shard=shard, epoch=in_force.number):
+                frame = by_reference(Folder(f"{self.of.state}/q"), partition, frame, batch=self.batch)
                 reported.setdefault(partition, []).append(frame)
             n_runs = None if n_runs is None else n_runs - 1
             if n_runs == 0:
@@ -145,7 +146,8 @@ USUAL = ("hash", "location", "hybrid")
 )
 def test_updates_do_not_depend_on_moves(name, window, random_fields, tmp_path, monkeypatch):
     """With a rescale, a crash, a replay or a lost host before any batch, and with small and large blocks."""
-    monkeypatch.setattr(dispatch, "MIN_BYTES", 2_000)
+    for module in (dispatch, block_files):
+        monkeypatch.setattr(module, "MIN_BYTES", 2_000)
     for seed in range(1, effort(2, 8)):
         rng, folder = random.Random(seed), tmp_path / str(seed)
         of = inputs.job(window=window, shards=rng.randint(1, 3), partitioner=name, bodies=True, has_edges=True,
@@ -177,6 +179,23 @@ def test_merged_results_beyond_the_window_outlast_moves(name, random_fields, tmp
             updates += cluster.run(batch)
         assert updates == inputs.embedded(cluster.of, given), f"seed {seed}"
         assert len(set(cluster.epochs)) > 2, "epochs have begun"
+
+
+def test_what_replicas_report_is_in_files_until_a_snapshot_has_it(random_fields, tmp_path, monkeypatch):
+    """As long as a restart may replay it, but no longer."""
+    monkeypatch.setattr(block_files, "MIN_BYTES", 1)
+    of = inputs.job(shards=2, partitioner="keyword", window=nc.CountWindow(7), batches_per_snapshot=3)
+    given = inputs.batches(3, random_fields, n=14, kinds=("topk",))
+    cluster, updates = Cluster(tmp_path, of, given), Counter()
+    for batch in given:
+        cluster.lose_host()
+        updates += cluster.run(batch)
+    assert updates == inputs.embedded(cluster.of, given)
+    for partition, manifest in cluster.merged.items():
+        blocks = (tmp_path / "state" / "q" / "merge" / str(partition) / "blocks").iterdir()
+        kept = sorted(int(place.name) for place in blocks if place.is_dir())
+        assert manifest.snapshot_batch >= 6, "several snapshots were written"
+        assert manifest.snapshot_batch - 9 < kept[0] <= manifest.snapshot_batch
 
 
 ADJUSTABLE = (

@@ -79,6 +79,7 @@ def test_figures_of_progress_are_formatted():
 
 def test_an_adjustment_is_shown_with_what_it_changed_and_how_long_it_took():
     summary = {
+        "action": "move",
         "load_ratio_before": 3.1,
         "load_ratio_after": 1.05,
         "moved_subscriptions": 2325,
@@ -94,5 +95,20 @@ def test_an_adjustment_is_shown_with_what_it_changed_and_how_long_it_took():
     assert figures["last_adjustment"] == {"epoch": 3, "seconds": 0.625, **summary}, "of the slowest shards"
     shown = "epoch 3: 2,325 subscriptions moved in 0.62 s, busiest / idlest 3.10 to 1.05"
     assert dict(tally.rows())["last adjustment"] == shown
+    for number, (action, shown) in enumerate(
+        {
+            "refit": "epoch 4: a fresh routing takes new subscriptions",
+            "retire": "epoch 5: the old routing has retired, 2,325 subscriptions moved in 0.00 s",
+        }.items()
+    ):
+        last = tally.last_batch
+        first = [report(shard, epoch=4 + number) for shard in (0, 1)]
+        tally.take([{**batch(last + 1, *first), "nearcast_adjustment": {**summary, "action": action}}])
+        assert dict(tally.rows())["last adjustment"] == shown
+    assert tally.adjustments == 3
+
+
+def test_a_rescale_is_no_adjustment():
+    tally = Tally()
     tally.take([batch(2, report(0, epoch=4), report(1, epoch=4))])
-    assert (tally.epoch, tally.adjustments) == (4, 1), "a rescale is none"
+    assert (tally.epoch, tally.adjustments) == (4, 0)

@@ -1,5 +1,6 @@
 """Adjusted routings are more even, lose no match, and follow from their log alone."""
 
+import base64
 import itertools
 import json
 from collections import Counter
@@ -17,7 +18,7 @@ from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.balance.cells import CellWork, Period, measure
 from nearcast.partition.balance.even_cut import even_cut
 from nearcast.partition.balance.selection import SELECTIONS
-from nearcast.partition.balance.steps import Cut, Move, Split, from_json, to_json
+from nearcast.partition.balance.steps import Cut, Move, Refit, Retire, Split, from_json, to_json
 from nearcast.partition.balance.term_moves import applied, halves, move_terms
 from nearcast.partition.base import Sample
 from nearcast.partition.hash import HashPartitioner
@@ -448,11 +449,32 @@ def test_what_is_no_adjustment_is_refused(text):
         {"step": "move", "cells": 3, "source": 0, "target": 1},
         {"step": "move", "cells": ["3"], "source": 0, "target": 1},
         {"step": "move", "cells": [3], "source": 0, "target": 1, "by": "hand"},
+        {"step": "refit", "routing": 3},
+        {"step": "retire", "cells": [3]},
     ],
 )
 def test_what_is_no_step_is_refused(content):
-    with pytest.raises(FormatError, match="a step must be one of cut, split, move with its fields; got"):
+    with pytest.raises(
+        FormatError, match="a step must be one of cut, split, move, refit, retire with its fields; got"
+    ):
         from_json(content)
+
+
+def test_a_transition_is_refused_where_it_cannot_begin_or_end():
+    footprints, messages = world(n=10, n_messages=10)
+    routing = SpaceGridPartitioner().fit(Sample(footprints, messages), n_shards=2)
+    with pytest.raises(InvalidInput, match="routing must be a transition to end; got 'SpaceGridRouting'"):
+        Retire().apply(routing)
+    fresh = base64.b64encode(pack(routing)).decode()
+    transition = Refit(fresh, since=7).apply(routing)
+    assert transition.since == 7 and pack(Retire().apply(transition)) == pack(transition.new)
+    with pytest.raises(InvalidInput, match="routing must be among 2 shards, and no transition"):
+        Refit(fresh).apply(transition)
+    with pytest.raises(InvalidInput, match="routing must be a table of cells and their shards"):
+        Move((0,), 0, 1).apply(transition)
+    for broken in ("no base 64", fresh[:8]):
+        with pytest.raises(FormatError):
+            Refit(broken).apply(routing)
 
 
 def test_what_cannot_be_adjusted_is_refused():

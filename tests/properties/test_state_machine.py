@@ -55,7 +55,16 @@ class Machine(RuleBasedStateMachine):
         bodies=st.booleans(),
         analyzer=st.sampled_from(["simple", "unicode", "english"]) | st.sampled_from(analyzer_names()),
         is_spelled=st.booleans(),
-        balance=st.none() | st.builds(nc.Balance, sigma=st.just(1.0), every=st.just(1), messages=st.integers(1, 3)),
+        balance=st.none()
+        | st.builds(
+            nc.Balance,
+            sigma=st.just(1.0),
+            every=st.just(1),
+            messages=st.integers(1, 3),
+            refit_every=st.integers(0, 2),
+            refit_gain=st.just(1e-9),  # a fresh routing always pays
+            retire_below=st.sampled_from([0.0, 0.5, 1.0]),
+        ),
     )
     def set_up(
         self,

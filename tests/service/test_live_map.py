@@ -116,6 +116,7 @@ async def test_shards_show_the_last_adjustment_to_the_load(tmp_path, monkeypatch
         shards = (await client.get("/v1/shards")).json()
         assert shards["adjustments"] == 1 and len(shards["loads"]) == 3
         last = shards["last_adjustment"]
+        assert last["action"] == "move"
         assert last["load_ratio_before"] > last["load_ratio_after"] >= 1
         assert last["steps"] > 0 and last["moved_bytes"] >= last["moved_subscriptions"] > 0
 

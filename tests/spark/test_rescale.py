@@ -123,6 +123,19 @@ def test_a_stream_adjusts_its_routing(spark, write_stream, tmp_path, random_fiel
     assert sum(stream.updates.values(), Counter()) == inputs.embedded(of, given)
 
 
+def test_a_fresh_routing_takes_over_on_spark(spark, write_stream, tmp_path, random_fields):
+    """Two routings are in force at once, and the old one retires; the merge stage merges `topk` all the while."""
+    given = inputs.batches(5, random_fields, n=9, timed=True, kinds=("boolean", "topk"))
+    of = inputs.job(shards=2, window=nc.CountWindow(7))
+    balance = nc.Balance(sigma=1, every=1, refit_every=1, refit_gain=1e-9, retire_below=1.0)
+    sample = [spark.createDataFrame(table) for table in (given[0].messages, given[0].subscriptions)]
+    stream, log = Stream(spark, tmp_path, write_stream, given), EpochLog(str(tmp_path / "state"))
+    stream.run(of, len(given), {}, partitioner="hybrid", sample=sample, balance=balance)
+    actions = [adjustment.action for adjustment in log.adjustments().values()]
+    assert actions[:2] == ["refit", "retire"]
+    assert sum(stream.updates.values(), Counter()) == inputs.embedded(of, given)
+
+
 def test_only_a_stream_with_cells_can_be_adjusted(spark, write_stream, tmp_path, random_fields):
     given = inputs.batches(5, random_fields, n=1)
     of, folders = inputs.job(shards=2), write_stream(given)

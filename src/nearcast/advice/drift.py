@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,21 @@ from nearcast.errors import require
 from nearcast.partition import Partitioner, Sample
 from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.adjustment import Adjustment
-from nearcast.partition.balance.cells import CellRouting, Period, has_cells
+from nearcast.partition.balance.cells import Period, has_cells
 from nearcast.partition.balance.policy import Balance
-from nearcast.partition.balance.work import work_of
+from nearcast.partition.balance.refit import refit, shard_loads
 
 Floats = npt.NDArray[np.float64]
 
-HEADINGS = ("busiest / idlest, as fitted", "adjusted", "gain", "subscriptions moved", "bytes moved", "steps")
+HEADINGS = (
+    "busiest / idlest, as fitted",
+    "adjusted",
+    "gain",
+    "subscriptions moved",
+    "bytes moved",
+    "steps",
+    "gain of a fresh fit",
+)
 
 
 class DriftPeriod(NamedTuple):
@@ -40,11 +48,20 @@ class DriftPeriod(NamedTuple):
     """The load of each shard under the routing as it has been adjusted until now."""
     decision: Adjustment | None
     """What is adjusted after the period."""
+    fresh: Floats
+    """The load of each shard if all subscriptions were where a routing that is fitted to the period places them."""
+    refit: Adjustment | None
+    """The transition to that routing, if it pays after what is adjusted."""
 
     @property
     def gain(self) -> float:
         """The load of the busiest shard as fitted over that as adjusted."""
         return float(self.fixed.max() / max(self.adjusted.max(), 1e-300))
+
+    @property
+    def fresh_gain(self) -> float:
+        """The load of the busiest shard as adjusted until now over that under a fresh routing."""
+        return float(self.adjusted.max() / max(self.fresh.max(), 1e-300))
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,12 @@ class DriftReport:
     @property
     def summary(self) -> str:
         """What adjustments would have gained, in a sentence."""
+        pays = [str(number) for number, period in enumerate(self.periods, 1) if period.refit is not None]
+        after = f"after period{'' if len(pays) == 1 else 's'} {', '.join(pays)}" if pays else "after no period"
+        return f"{self._adjusted}; a fresh routing (global adjustment) would pay {after}"
+
+    @property
+    def _adjusted(self) -> str:
         decisions = [period.decision for period in self.periods if period.decision is not None]
         if not decisions:
             return f"No period has a shard with more than {self.balance.sigma:g} times the load of the idlest one"
@@ -88,6 +111,7 @@ class DriftReport:
                 *(f"{ratio(loads):.2f}" for loads in (period.fixed, period.adjusted)),
                 f"{period.gain:.2f}",
                 *_moved(period.decision),
+                f"{period.fresh_gain:.2f}" + (", pays" if period.refit is not None else ""),
             )
             for number, period in enumerate(self.periods, 1)
         ]
@@ -108,6 +132,8 @@ class DriftReport:
                     "loads_fixed": period.fixed.tolist(),
                     "loads_adjusted": period.adjusted.tolist(),
                     "gain": period.gain,
+                    "loads_fresh": period.fresh.tolist(),
+                    "refit": None if period.refit is None else period.refit.content(),
                     "decision": None if period.decision is None else period.decision.content(),
                 }
                 for period in self.periods
@@ -129,7 +155,8 @@ def try_adjusting(
 ) -> DriftReport:
     """Divide a stream into periods, fit a partitioner to the first, and adjust its routing after each of the others.
 
-    All subscriptions are there from the beginning. Cost: a second per period for a hundred thousand subscriptions.
+    All subscriptions are there from the beginning and none goes, so a fresh routing never takes over: it is only
+    compared. Cost: seconds per period for a hundred thousand subscriptions, most of it for the fresh fit.
     """
     footprints, messages = stream.sample
     rule = f"must be at least one for each of the {n_periods + 1} periods"
@@ -139,15 +166,19 @@ def try_adjusting(
     watch(f"fitting {partitioner.name}")
     fitted = partitioner.fit(Sample(footprints, parts[0]), n_shards=n_shards)
     check_adjustable(fitted, partitioner.name)
-    fixed = adjusted = cast(CellRouting, fitted.fixed())
+    fixed = adjusted = fitted.fixed()
     periods = []
     for number, part in enumerate(parts[1:], 1):
         watch(f"{partitioner.name}, period {number} of {n_periods}")
         period = Period.of(part, footprints, counts_pairs=balance.load == "pairs")
-        loads = work_of(fixed, period).table().shard_loads, work_of(adjusted, period).table().shard_loads
+        loads = shard_loads(fixed, period), shard_loads(adjusted, period)
         made = adjust(adjusted, period, sigma=balance.sigma, selection=balance.selection)
-        adjusted = adjusted if made is None else made.routing
-        periods.append(DriftPeriod(*loads, None if made is None else made.adjustment))
+        before, adjusted = adjusted, adjusted if made is None else made.routing
+        fresh = partitioner.fit(Sample(footprints, part), n_shards=n_shards).fixed()
+        pays = refit(before, adjusted, period, balance, fresh=fresh)
+        decision = None if made is None else made.adjustment
+        refitted = None if pays is None else pays.adjustment
+        periods.append(DriftPeriod(*loads, decision, shard_loads(fresh, period), refitted))
     return DriftReport(stream.name, partitioner.name, n_shards, balance, len(parts[1]), periods)
 
 

@@ -106,7 +106,7 @@ class EngineConfig:
         check_partitioner(self.partitioner, n_shards=self.workers, subject="engine")
         object.__setattr__(self, "balance", Balance.of(self.balance, subject="engine"))
         if self.balance is not None:
-            check_adjustable(self.partitioner, subject="engine")
+            check_adjustable(self.partitioner, subject="engine", is_refitted=self.balance.refit_every > 0)
         names = [*TEXT_SIMILARITIES]
         known = self.text_similarity in names
         require(known, "text_similarity", f"must be one of {names}", self.text_similarity, subject="engine")

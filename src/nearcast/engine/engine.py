@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -65,6 +66,7 @@ from nearcast.model.columns import (
     updates_to_table,
 )
 from nearcast.model.inputs import as_table, edges_of, ids_of, messages_of, subscriptions_of
+from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack
 from nearcast.text import TermRows
 from nearcast.window import ScoredMessage, Ticks
@@ -134,7 +136,8 @@ class Engine:
             return None
         from nearcast.engine.load_balancer import LoadBalancer
 
-        return LoadBalancer(policy, self._shards)
+        fresh = partial(fit, self._config.partitioner, n_shards=self._config.workers)
+        return LoadBalancer(policy, self._shards, fresh)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -298,7 +301,7 @@ class Engine:
             self._balancer.begin()
         found = self._stream.publish(batch, ticks, form, seen_by=seen_by, replaced=replaced, replaced_in=replaced_in)
         updates = self._joined(found, form, conflate=conflate)
-        if self._balancer is not None and (made := self._balancer.end(len(batch))) is not None:
+        if self._balancer is not None and (made := self._balancer.end(len(batch), seq=self._stream.seq)) is not None:
             self._adjust(made)
         return updates
 
@@ -607,9 +610,11 @@ class Engine:
 
     def _rebuild(self, state: EngineState) -> None:
         """Continue with other shards, from the state of the present ones."""
-        shards, late_seqs = self._shards, self._stream.late_seqs
+        shards, late_seqs, balancer = self._shards, self._stream.late_seqs, self._balancer
         self._restore(state)
         self._stream.late_seqs = late_seqs
+        if self._balancer is not None and balancer is not None:
+            self._balancer.n_periods = balancer.n_periods
         shards.close()
 
     @property

@@ -32,6 +32,7 @@ SUBSCRIPTIONS, MESSAGES = 100_000, 20_000
 """The most subscriptions and messages of a period, in all shards together; more make it hardly more exact."""
 
 Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 class _Stored(NamedTuple):
@@ -40,6 +41,7 @@ class _Stored(NamedTuple):
     slots: Slots
     hashes: Hashes
     footprints: Footprints
+    are_old: Flags
 
 
 class PeriodSampler:
@@ -82,12 +84,13 @@ class PeriodSampler:
         """Return the part of the period that the shard saw."""
         level = self._level_now()
         stored, are_new, gone, gone_hashes = [], [np.zeros(0, np.bool_)], [], [np.zeros(0, np.uint64)]
-        hashes = [np.zeros(0, np.uint64)]
+        hashes, are_old = [np.zeros(0, np.uint64)], [np.zeros(0, np.bool_)]
         for matcher in self._matchers():
             name, now = matcher.kind.kind, _sinces(matcher)
             found, before = self._stored(matcher, level), self._sinces.get(matcher.kind.kind, now[:0])
             stored.append(found.footprints)
             hashes.append(found.hashes)
+            are_old.append(found.are_old)
             were = np.full(len(found.slots), -1, np.int64)
             old = np.flatnonzero(found.slots < len(before))
             were[old] = before[found.slots[old]]
@@ -104,6 +107,7 @@ class PeriodSampler:
             np.concatenate(hashes),
             Footprints.joined(stored),
             np.concatenate(are_new),
+            np.concatenate(are_old),
             np.concatenate(gone_hashes),
             Footprints.joined(gone),
         )
@@ -118,9 +122,11 @@ class PeriodSampler:
         chosen = np.flatnonzero(are_chosen(hashes, level))
         slots, hashes = slots[chosen], hashes[chosen]
         subscriptions = SubscriptionBatch(matcher.kind, matcher.registry.rows(slots), self._scoring)
-        masks = self._placement.place(subscriptions)
+        sinces = matcher.registry.sinces(slots)
+        masks = self._placement.place(subscriptions, sinces)
         own = np.flatnonzero(has_shard(masks, self._shard) & are_empty(before_it(masks, self._shard)))
-        return _Stored(slots[own], hashes[own], subscriptions.take(own).routing_footprints)
+        footprints = subscriptions.take(own).routing_footprints
+        return _Stored(slots[own], hashes[own], footprints, self._placement.are_old(sinces[own]))
 
 
 def _sinces(matcher: Matcher) -> Longs:

@@ -1,17 +1,18 @@
-"""Subscriptions of one shard whose place a new routing changes: those that move, those that stay, and the release."""
+"""Subscriptions whose place a new routing changes: those that move, those that stay, and the release."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nearcast.engine.matcher import Matcher, Slots
 from nearcast.engine.state import SavedSubscriptions
-from nearcast.engine.transfer import Placement, Rerouting
+from nearcast.engine.transfer import Flags, Longs, Placement, Rerouting
 from nearcast.model import ScoringContext, SubscriptionBatch
-from nearcast.partition import Masks, are_empty, before_it, has_shard
+from nearcast.partition import Masks, Routing, are_empty, before_it, has_shard
+from nearcast.partition.transition import TransitionRouting, may_move, place_added
 
 if TYPE_CHECKING:
     from nearcast.engine.result_merger import ResultMerger
@@ -41,11 +42,11 @@ def moving(
     found: dict[int, list[SavedSubscriptions]] = {}
     for matcher in matchers:
         parts: dict[int, list[tuple[Slots, Masks]]] = {}
-        for slots, after in _placed(matcher, scoring, change.after):
+        for slots, after in _placed(matcher, scoring, change.after, may_move=change.after.may_move):
             if change.before.sends_all:  # each lives in one shard, this one
                 leave, held = np.flatnonzero(~has_shard(after, change.shard)), None
             else:
-                held = change.before.place(_batch(matcher, slots, scoring))
+                held = change.before.place(_batch(matcher, slots, scoring), matcher.registry.sinces(slots))
                 leave = np.flatnonzero(are_empty(before_it(held, change.shard)))
             for to in range(change.after.n_shards) if len(leave) else ():
                 goes = has_shard(after[leave], to)
@@ -77,21 +78,28 @@ def staying(
 def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: int, after: Placement) -> None:
     """Remove the subscriptions that a shard does not keep, and set the earlier replicas of the others."""
     for matcher in matchers:
-        for slots, masks in _placed(matcher, scoring, after):
+        for slots, masks in _placed(matcher, scoring, after, may_move=after.may_move):
             stay = has_shard(masks, shard)
             if not stay.all():
                 matcher.delete(slots[~stay])
             matcher.replicas.set(slots[stay], before_it(masks[stay], shard))
 
 
-def _placed(matcher: Matcher, scoring: ScoringContext, by: Placement) -> Iterator[tuple[Slots, Masks]]:
-    """Yield the subscriptions of a matcher with the shards in which a routing places them, in pieces."""
+def _placed(
+    matcher: Matcher, scoring: ScoringContext, by: Placement, *, may_move: Callable[[Longs], Flags] | None = None
+) -> Iterator[tuple[Slots, Masks]]:
+    """Yield the subscriptions of a matcher with the shards in which a routing places them, in pieces.
+
+    With `may_move` those are left out that stay where they are.
+    """
     taken = matcher.registry.taken()
+    if may_move is not None:
+        taken = taken[may_move(matcher.registry.sinces(taken))]
     at_once = ROWS_AT_ONCE if by.place_ids is None else _IDS_AT_ONCE
     for start in range(0, len(taken), at_once):
         slots = taken[start : start + at_once]
         if by.place_ids is None:
-            yield slots, by.place(_batch(matcher, slots, scoring))
+            yield slots, by.place(_batch(matcher, slots, scoring), matcher.registry.sinces(slots))
         else:
             yield slots, by.place_ids(matcher.registry.ids(slots))
 
@@ -103,3 +111,37 @@ def _batch(matcher: Matcher, slots: Slots, scoring: ScoringContext) -> Subscript
 def _joined(matcher: Matcher, pieces: Sequence[tuple[Slots, Masks]]) -> SavedSubscriptions:
     slots, before = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return saved(matcher, slots, before)
+
+
+def counted(owner: Matcher | ResultMerger) -> Slots:
+    """Return the slots that an owner counts: of replicas of a stateless kind, only the first counts."""
+    slots = owner.registry.taken()
+    return slots[owner.replicas.are_first(slots)] if isinstance(owner, Matcher) else slots
+
+
+def misplaced(
+    owners: Iterable[Matcher | ResultMerger], scoring: ScoringContext, before: Routing, after: Routing
+) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
+    """Yield the subscriptions that another routing of the same shards places in other ones."""
+    may_move = _may_move(before, after)
+    for owner in owners:
+        own = counted(owner)
+        if may_move is not None:
+            own = own[may_move(owner.registry.sinces(own))]
+        for start in range(0, len(own), ROWS_AT_ONCE):
+            slots = own[start : start + ROWS_AT_ONCE]
+            subscriptions = SubscriptionBatch(owner.kind, owner.registry.rows(slots), scoring)
+            footprints, sinces = subscriptions.routing_footprints, owner.registry.sinces(slots)
+            held, wanted = (place_added(routing, footprints, sinces) for routing in (before, after))
+            rows = np.flatnonzero((held != wanted).any(axis=1))
+            if len(rows):
+                yield subscriptions.take(rows), saved(owner, slots[rows], None)
+
+
+def _may_move(before: Routing, after: Routing) -> Callable[[Longs], Flags] | None:
+    """Return what says which subscriptions may move from one routing to the next; None if all."""
+    if isinstance(after, TransitionRouting):
+        return may_move(begins=True, since=after.since)
+    if isinstance(before, TransitionRouting) and before.new is after:
+        return may_move(begins=False, since=before.since)
+    return None

@@ -44,13 +44,18 @@ def places_of(positions: Longs, ats_us: Longs, source: int, indices: Longs) -> L
 
 
 class ReplicaRows(NamedTuple):
-    """Some rows of one kind; the arrays have one item per row."""
+    """Some rows of one kind; the arrays have one item per row, but for steps and names."""
 
     kind: type[Subscription]
     steps: Longs
-    """int64 (n, 6): see `STEPS`."""
+    """int64 (n_steps, 6): see `STEPS`."""
+    step_rows: Longs
+    """The step of each row, as a row of `steps`."""
+    names: pa.StringArray
+    """Ids of subscriptions."""
+    name_rows: Longs
+    """The subscription of each row, as a row of `names`."""
     events: npt.NDArray[np.int8]
-    subscriptions: pa.StringArray
     scores: npt.NDArray[np.float64]
     seqs: Longs
     """Of a message that enters or leaves, its seq; of a subscription that begins, its row in `begun`."""
@@ -99,8 +104,8 @@ class ReplicaLog:
         """Return the step of each row at the present place."""
         return self.steps(*self._tick, subscriptions)
 
-    def steps(self, seqs: Longs | int, nows_us: Longs | int, subscriptions: pa.Array) -> Longs:
-        """Return the steps of rows, given the tick of each."""
+    def steps(self, seqs: Longs | int, nows_us: Longs | int, subscriptions: pa.Array | Longs) -> Longs:
+        """Return the steps of rows, given the tick of each; the subscription counts if places are given by id."""
         made = np.zeros((len(subscriptions), len(STEPS)), np.int64)
         made[:, _SEQ], made[:, _NOW] = seqs, nows_us
         if self._places is None:
@@ -114,17 +119,18 @@ class ReplicaLog:
     def begin(self, subscriptions: SubscriptionBatch, steps: Longs, results: Results, rows: Longs) -> None:
         """Report replicas that begin, with their results, given the subscription of each message, by row."""
         kind, ids = subscriptions.kind, subscriptions.ids.strings
-        n = len(ids)
-        events = np.full(n, BEGIN, np.int8)
-        self._rows.append(ReplicaRows(kind, steps, events, ids, np.zeros(n), np.arange(n), subscriptions.stored))
-        self._add_results(kind, steps[rows], ENTER, ids.take(pa.array(rows)), results)
+        every, events = np.arange(len(ids)), np.full(len(ids), BEGIN, np.int8)
+        scores, begun = np.zeros(len(ids)), subscriptions.stored
+        self._rows.append(ReplicaRows(kind, steps, every, ids, every, events, scores, every, begun))
+        self._add_results(kind, steps, rows, ENTER, ids, rows, results)
 
     def end(self, kind: type[Subscription], steps: Longs, ids: IdColumn, *, leaves: bool) -> None:
         """Report replicas that end; with `leaves`, their results leave."""
         n = len(ids)
         if n:
-            events = np.full(n, END if leaves else FORGET, np.int8)
-            self._rows.append(ReplicaRows(kind, steps, events, ids.strings, np.zeros(n), np.zeros(n, np.int64)))
+            every, events = np.arange(n), np.full(n, END if leaves else FORGET, np.int8)
+            scores, seqs = np.zeros(n), np.zeros(n, np.int64)
+            self._rows.append(ReplicaRows(kind, steps, every, ids.strings, every, events, scores, seqs))
 
     def replace(
         self,
@@ -138,7 +144,8 @@ class ReplicaLog:
         for results, event in ((before, LEAVE), (after, ENTER)):
             ids = registry.ids(results.slots).strings
             steps = self.here(ids) if ticks is None else self.steps(ticks.seqs[0], ticks.nows_us[0], ids)
-            self._add_results(kind, steps, event, ids, results, are_parts=True)
+            every = np.arange(len(ids))
+            self._add_results(kind, steps, every, event, ids, every, results, are_parts=True)
 
     def change(
         self,
@@ -152,28 +159,42 @@ class ReplicaLog:
         """Report changes of results; `are_parts` if a step may have others."""
         if not len(changes.steps):
             return
-        ids = registry.ids(changes.slots).strings
         rows = np.arange(len(changes.steps)) if changes.rows is None else changes.rows
-        steps = self.steps(ticks.seqs[changes.steps], ticks.nows_us[changes.steps], ids)
+        slots, name_rows = distinct(changes.slots)
+        names = registry.ids(slots.astype(np.int32)).strings
+        ticked, step_rows = distinct(changes.steps)
+        if self._ids is None:
+            steps = self.steps(ticks.seqs[ticked], ticks.nows_us[ticked], ticked)
+        else:  # places are those of subscriptions
+            steps = self.steps(
+                ticks.seqs[changes.steps], ticks.nows_us[changes.steps], names.take(pa.array(name_rows))
+            )
+            step_rows = np.arange(len(steps))
         events = np.where(changes.enters, ENTER, LEAVE).astype(np.int8)
-        seqs = changes.seqs[rows]
-        self._rows.append(ReplicaRows(kind, steps, events, ids, changes.scores.copy(), seqs, None, are_parts))
-        entering = np.unique(rows[changes.enters])
+        seqs, scores = changes.seqs[rows], changes.scores.copy()
+        self._rows.append(
+            ReplicaRows(kind, steps, step_rows, names, name_rows, events, scores, seqs, None, are_parts)
+        )
+        entering, _ = distinct(rows[changes.enters])
         self._mention(changes.seqs[entering], changes.ids.take(entering))
 
     def _add_results(
         self,
         kind: type[Subscription],
         steps: Longs,
+        step_rows: Longs,
         event: int,
-        ids: pa.Array,
+        names: pa.Array,
+        name_rows: Longs,
         results: Results,
         *,
         are_parts: bool = False,
     ) -> None:
-        if len(ids):
-            events = np.full(len(ids), event, np.int8)
-            self._rows.append(ReplicaRows(kind, steps, events, ids, results.scores, results.seqs, None, are_parts))
+        if len(name_rows):
+            events, (scores, seqs) = np.full(len(name_rows), event, np.int8), (results.scores, results.seqs)
+            self._rows.append(
+                ReplicaRows(kind, steps, step_rows, names, name_rows, events, scores, seqs, None, are_parts)
+            )
             if event == ENTER:
                 self._mention(results.seqs, results.ids)
 
@@ -183,3 +204,15 @@ class ReplicaLog:
             once, rows = np.unique(seqs, return_index=True)
             bodies = None if self.bodies is None else self.bodies.of(once)
             self._messages.append(ReplicaMessages(once, ids.take(rows).strings, bodies))
+
+
+def distinct(numbers: npt.NDArray[np.integer]) -> tuple[Longs, Longs]:
+    """Return the distinct ones of small numbers, ascending, and the row of each among them.
+
+    >>> [column.tolist() for column in distinct(np.array([7, 2, 7]))]
+    [[2, 7], [1, 0, 1]]
+    """
+    are_used = np.zeros(int(numbers.max(initial=-1)) + 1, np.bool_)
+    are_used[numbers] = True
+    row_of = np.cumsum(are_used) - 1
+    return np.flatnonzero(are_used), row_of[numbers]

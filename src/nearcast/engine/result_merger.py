@@ -106,7 +106,7 @@ class ResultMerger:
 
     def hold(self, results: Results) -> None:
         """Add messages that replicas hold, by the slots of their subscriptions."""
-        self._remember(results.seqs, results.ids)
+        self.remember(results.seqs, results.ids)
         kernels.fill(
             self._arrays,
             self._sign,
@@ -152,13 +152,11 @@ class ResultMerger:
 
     def merge(self, by_shard: Sequence[tuple[int, Changes]], ticks: Ticks) -> Changes:
         """Apply the changes of replicas, by shard, and return the changes of merged results."""
-        return self.merge_slots(
-            [changes._replace(slots=self._slots[shard][changes.slots]) for shard, changes in by_shard], ticks
-        )
+        return self.merge_slots([self._delta(shard, changes) for shard, changes in by_shard], ticks)
 
-    def merge_slots(self, parts: Sequence[Changes], ticks: Ticks) -> Changes:
-        """Do the same with changes by the slots of their subscriptions."""
-        deltas = self._deltas(parts)
+    def merge_slots(self, parts: Sequence[kernels.Deltas], ticks: Ticks) -> Changes:
+        """Do the same with changes by the slots of their subscriptions; messages that enter must be remembered."""
+        deltas = _sorted(parts)
         n = len(deltas.slots)
         out = kernels.Deltas(*(np.empty(2 * n, values.dtype) for values in deltas))
         most = int(self._arena[f"{_PREFIX}.heads"][:, kernels.K].max(initial=0))
@@ -172,23 +170,18 @@ class ResultMerger:
             steps, out.slots[:n], enters, out.scores[:n], named, mentioned, rows.astype(np.int64), n_matched
         )
 
-    def _deltas(self, parts: Sequence[Changes]) -> kernels.Deltas:
-        """Return the changes of replicas by step and slot, leaves first, and remember the messages that enter."""
-        columns, entering = [], []
-        for changes in parts:
-            seqs = changes.seqs if changes.rows is None else changes.seqs[changes.rows]
-            columns.append((changes.steps, changes.slots, changes.enters, changes.scores, seqs))
-            if changes.rows is None:
-                rows = np.flatnonzero(changes.enters)
-                entering.append((changes.seqs[rows], changes.ids.take(rows)))
-            else:
-                entering.append((changes.seqs, changes.ids))
-        self._remember(np.concatenate([seqs for seqs, _ in entering]), IdColumn.joined([ids for _, ids in entering]))
-        steps, slots, enters, scores, seqs = (np.concatenate(values) for values in zip(*columns, strict=True))
-        order = np.argsort(steps << 33 | slots.astype(np.int64) << 1 | enters, kind="stable")
-        return kernels.Deltas(steps[order], slots[order], enters[order], scores[order], seqs[order])
+    def _delta(self, shard: int, changes: Changes) -> kernels.Deltas:
+        """Return the changes of the replicas of a shard, and remember the messages that enter."""
+        slots, seqs = self._slots[shard][changes.slots], changes.seqs
+        if changes.rows is None:
+            rows = np.flatnonzero(changes.enters)
+            self.remember(seqs[rows], changes.ids.take(rows))
+        else:
+            self.remember(seqs, changes.ids)
+            seqs = seqs[changes.rows]
+        return kernels.Deltas(changes.steps, slots, changes.enters, changes.scores, seqs)
 
-    def _remember(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> None:
+    def remember(self, seqs: npt.NDArray[np.int64], ids: IdColumn) -> None:
         """Remember the ids of messages."""
         once, rows = np.unique(seqs, return_index=True)
         known = self._messages.seqs
@@ -273,6 +266,13 @@ class ResultMerger:
     @property
     def _arrays(self) -> kernels.MergerArrays:
         return self._arena.bundle(_PREFIX, kernels.MergerArrays)
+
+
+def _sorted(parts: Sequence[kernels.Deltas]) -> kernels.Deltas:
+    """Return changes of replicas by step and slot, leaves first."""
+    steps, slots, enters, scores, seqs = (np.concatenate(values) for values in zip(*parts, strict=True))
+    order = np.argsort(steps << 33 | slots.astype(np.int64) << 1 | enters, kind="stable")
+    return kernels.Deltas(steps[order], slots[order], enters[order], scores[order], seqs[order])
 
 
 def _places(

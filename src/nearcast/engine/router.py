@@ -24,6 +24,7 @@ from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionB
 from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mask_of, rows_of_shards
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
+from nearcast.partition.transition import place_added
 from nearcast.space import Box
 
 Rows = npt.NDArray[np.int64]
@@ -89,11 +90,12 @@ class Router:
         """True if the placement of a subscription depends on the threshold of its result."""
         return self._routing is not None and self._routing.narrows
 
-    def placements(self, subscriptions: SubscriptionBatch) -> Masks:
-        """Return the shards of subscriptions."""
+    def placements(self, subscriptions: SubscriptionBatch, sinces: Rows) -> Masks:
+        """Return the shards of subscriptions, given the step at which each was added."""
         if self.sends_all:
             return mask_of(np.zeros(len(subscriptions), np.int64), self._n_shards)
-        return self.place(subscriptions.routing_footprints)
+        assert self._routing is not None
+        return place_added(self._routing, subscriptions.routing_footprints, sinces)
 
     def place(self, footprints: Footprints) -> Masks:
         """Return the shards of subscriptions, by footprint."""

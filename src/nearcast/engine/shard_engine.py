@@ -269,6 +269,11 @@ class ShardEngine(Engine):
         return self._config
 
     @property
+    def seq(self) -> int:
+        """The number of messages of the stream so far."""
+        return self._stream.seq
+
+    @property
     def now_us(self) -> int:
         """The time of the engine in microseconds; NO_TIME before it has one."""
         return self._stream.now_us

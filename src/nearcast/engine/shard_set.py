@@ -24,21 +24,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine.config import EngineConfig
+from nearcast.engine.load_meter import LoadMeter
 from nearcast.engine.matcher import Longs, Matcher, Slots, Withdrawal
-from nearcast.engine.period_sampler import PeriodSampler
-from nearcast.engine.relocation import ROWS_AT_ONCE, saved
+from nearcast.engine.relocation import ROWS_AT_ONCE, counted, misplaced, saved
+from nearcast.engine.result_changes import changes_between, changes_by_slot
 from nearcast.engine.router import Router
 from nearcast.engine.shard import Shard, ShardUpdates
 from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.stats import add_work
-from nearcast.engine.transfer import Placement
 from nearcast.engine.updates import Form, UpdateBatch, UpdateWriter
 from nearcast.errors import UnknownMessage
 from nearcast.index import Work
 from nearcast.model import NEVER, Document, Footprint, Id, IdColumn, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.model.subscription_rows import restore
 from nearcast.partition import Masks, Routing, before_it, rows_of_shards
-from nearcast.partition.balance.period_parts import PeriodPart
 from nearcast.window import Changes, Results, ScoredMessage, SlidingWindow, Steps, Ticks
 from nearcast.worker_pool import SERIAL, WorkerPool
 
@@ -67,7 +66,7 @@ class ShardSet:
         """Where a single shard reports the results of its replicas, instead of as updates, if others merge them."""
         self._pool = WorkerPool(config.workers)
         self.shards[0].use(self._pool)
-        self._samplers: list[PeriodSampler] = []
+        self.load_meter = LoadMeter(self._scoring)
 
     def _make_shard(self, number: int, window: SlidingWindow) -> Shard:
         arena = None if self._folder is None else partial(self._folder.arena, number)
@@ -85,7 +84,7 @@ class ShardSet:
         if not (self.router.sends_all and router.sends_all):
             return False
         self.router, self._config = router, config
-        self._samplers = []
+        self.load_meter.drop()  # the next call begins another period
         self._pool.close()
         self._pool = WorkerPool(config.workers)
         self.shards[0].use(self._pool)
@@ -101,7 +100,7 @@ class ShardSet:
         """Return some subscriptions of every kind, for a partitioner to be fitted to."""
         found = []
         for owner in self._owners():
-            slots = _own(owner)
+            slots = counted(owner)
             slots = slots[:: max(1, len(slots) // _SAMPLE)]
             if len(slots):
                 found.append(self._batch_of(owner, slots))
@@ -109,49 +108,17 @@ class ShardSet:
 
     # -- load adjustment ----------------------------------------------------------------------------------------
 
-    @property
-    def is_measured(self) -> bool:
-        """True while there is a period."""
-        return bool(self._samplers)
-
-    def begin_period(self) -> None:
-        """Begin to measure what shards do, if there is a routing that could be adjusted."""
-        if self.router.sends_all:
-            return
-        placement = Placement(len(self.shards), False, self.router.placements, self.router.routing.route)
-        self._samplers = [
-            PeriodSampler(partial(_matchers_of, shard), self._scoring, placement, shard=shard.number)
-            for shard in self.shards
-        ]
-
-    def end_period(self) -> list[PeriodPart]:
-        """Return what each shard did since the beginning of the period."""
-        parts, self._samplers = [sampler.end() for sampler in self._samplers], []
-        return parts
-
     def reroute(self, routing: Routing) -> None:
         """Continue with another routing of the same shards, which have no window.
 
-        Cost: that of the subscriptions that move, and a look at all others.
+        Cost: that of the subscriptions that move, and a look at all others; where a transition begins or ends, at
+        those that may move.
         """
-        moving = list(self._misplaced(routing))
+        moving = list(misplaced(self._owners(), self._scoring, self.router.routing, routing))
         self.router.replace(routing)
         for subscriptions, stored in moving:
             self.remove(subscriptions.ids)
             self.restore(subscriptions, stored)
-
-    def _misplaced(self, routing: Routing) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
-        """Yield the subscriptions that another routing places in other shards than this one."""
-        for owner in self._owners():
-            own = _own(owner)
-            for start in range(0, len(own), ROWS_AT_ONCE):
-                slots = own[start : start + ROWS_AT_ONCE]
-                subscriptions = self._batch_of(owner, slots)
-                footprints = subscriptions.routing_footprints
-                goes = (self.router.place(footprints) != routing.place(footprints)).any(axis=1)
-                rows = np.flatnonzero(goes)
-                if len(rows):
-                    yield subscriptions.take(rows), saved(owner, slots[rows], None)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -192,7 +159,7 @@ class ShardSet:
         """
         if not len(subscriptions):
             return []
-        return self._insert(subscriptions, sinces, self.router.placements(subscriptions), before)
+        return self._insert(subscriptions, sinces, self.router.placements(subscriptions, sinces), before)
 
     def _insert(
         self,
@@ -364,10 +331,10 @@ class ShardSet:
                     else:
                         log.replace(kind, registry, before, after)
                 continue
-            deltas = [(number, _difference(before, after)) for number, (before, after) in refreshed]
+            deltas = [(number, changes_between(before, after)) for number, (before, after) in refreshed]
             now = np.array([seq], np.int64)
             changes = merger.merge(deltas, Ticks(now, now, now))
-            yield merger.registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
+            yield merger.registry, changes_by_slot(changes, enters=False), changes_by_slot(changes, enters=True)
 
     def matches(
         self, seqs: Longs, seen_by: Callable[[MessageBatch], Masks] | None = None
@@ -407,12 +374,19 @@ class ShardSet:
             if (log := self._log_of(matcher.kind)) is not None:
                 log.replace(matcher.kind, matcher.registry, withdrawal.before, after, ticks)
             elif matcher.kind.kind in self._mergers:
-                deltas.setdefault(matcher.kind.kind, []).append((shard.number, _difference(withdrawal.before, after)))
+                deltas.setdefault(matcher.kind.kind, []).append(
+                    (shard.number, changes_between(withdrawal.before, after))
+                )
             else:
                 yield matcher.registry, withdrawal.before.by_slot(), after.by_slot()
         for kind, replicas in deltas.items():
-            changes = self._mergers[kind].merge(replicas, ticks)
-            yield self._mergers[kind].registry, _by_slot(changes, enters=False), _by_slot(changes, enters=True)
+            merger = self._mergers[kind]
+            changes = merger.merge(replicas, ticks)
+            yield (
+                merger.registry,
+                changes_by_slot(changes, enters=False),
+                changes_by_slot(changes, enters=True),
+            )
 
     def _holders(self, seqs: Longs, step: int) -> list[tuple[Shard, Matcher, Slots]]:
         """Return all matchers of stateful kinds, each with the subscriptions whose results may hold some messages.
@@ -494,8 +468,8 @@ class ShardSet:
         masks = masks if seen_by is None else seen_by
         parts = [batch if len(rows) == len(batch) else batch.take(rows) for rows in rows_of]
         seen = [None if masks is None else masks[rows] for rows in rows_of]
-        for sampler, part, own in zip(self._samplers, parts, seen, strict=False):
-            sampler.add(part, own)
+        for shard, part, own in zip(self.shards, parts, seen, strict=True):
+            self.load_meter.add(shard.number, part, own)
         return self._publish(parts, seen, writer, lambda shard, part: shard.window.admit(part, writer.ticks))
 
     def advance(self, writer: UpdateWriter) -> list[UpdateBatch]:
@@ -627,7 +601,7 @@ class ShardSet:
         """Return the number of subscriptions of each kind."""
         counts: dict[str, int] = {}
         for owner in self._owners():
-            counts[owner.kind.kind] = counts.get(owner.kind.kind, 0) + len(_own(owner))
+            counts[owner.kind.kind] = counts.get(owner.kind.kind, 0) + len(counted(owner))
         return counts
 
     def work(self) -> dict[str, Work]:
@@ -642,14 +616,14 @@ class ShardSet:
     def subscriptions(self) -> Iterator[Subscription]:
         """Yield all subscriptions as objects, a few thousand at a time."""
         for owner in self._owners():
-            slots = _own(owner)
+            slots = counted(owner)
             for start in range(0, len(slots), ROWS_AT_ONCE):
                 yield from restore(owner.registry.rows(slots[start : start + ROWS_AT_ONCE]), owner.kind)
 
     def saved(self) -> Iterator[SavedSubscriptions]:
         """Yield all subscriptions in the form in which they are saved."""
         for owner in self._owners():
-            slots, before = _own(owner), None
+            slots, before = counted(owner), None
             if isinstance(owner, Matcher) and len(self.shards) == 1:
                 # It may be one of many engines, each of which saves its own replicas.
                 slots = owner.registry.taken()
@@ -711,10 +685,6 @@ def _make_router(config: EngineConfig) -> Router:
     return Router(config.partitioner, config.workers, has_window=has_window, is_adjusted=is_adjusted)
 
 
-def _matchers_of(shard: Shard) -> list[Matcher]:
-    return list(shard.matchers.values())
-
-
 def positions(slots: Slots, among: Slots) -> Longs:
     """Return where each slot is among others, all different, which hold it."""
     place = np.zeros(int(among.max(initial=-1)) + 1, np.int64)
@@ -734,34 +704,3 @@ def _rows_of(results: Results, ids: IdColumn) -> tuple[Longs, Longs]:
     rows = results.ids.positions_in(ids)
     here = np.flatnonzero(rows >= 0)
     return rows[here], results.seqs[here]
-
-
-def _own(owner: Matcher | ResultMerger) -> Slots:
-    """Return the slots that an owner counts: of replicas of a stateless kind, only the first counts."""
-    slots = owner.registry.taken()
-    return slots[owner.replicas.are_first(slots)] if isinstance(owner, Matcher) else slots
-
-
-def _difference(before: Results, after: Results) -> Changes:
-    """Return the changes that turn one set of results into another."""
-    n_before, n_after = len(before.slots), len(after.slots)
-    return Changes(
-        np.zeros(n_before + n_after, np.int64),
-        np.concatenate([before.slots, after.slots]),
-        np.repeat([False, True], [n_before, n_after]),
-        np.concatenate([before.scores, after.scores]),
-        IdColumn.joined([before.ids, after.ids]),
-        np.concatenate([before.seqs, after.seqs]),
-        None,
-        0,
-    )
-
-
-def _by_slot(changes: Changes, *, enters: bool) -> dict[int, list[ScoredMessage]]:
-    """Return the messages that entered, or that left, by slot."""
-    found: dict[int, list[ScoredMessage]] = {}
-    for row in np.flatnonzero(changes.enters == enters).tolist():
-        at = row if changes.rows is None else int(changes.rows[row])
-        scored = ScoredMessage(int(changes.seqs[at]), changes.ids[at], float(changes.scores[row]))
-        found.setdefault(int(changes.slots[row]), []).append(scored)
-    return found

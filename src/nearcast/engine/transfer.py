@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from nearcast.engine import archive
@@ -24,6 +25,9 @@ from nearcast.engine.state import EngineState
 from nearcast.errors import FormatError
 from nearcast.model import IdColumn, MessageBatch, SubscriptionBatch
 from nearcast.partition import Masks
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 _COUNTERS = b"nearcast.counters"
 
@@ -34,10 +38,15 @@ class Placement(NamedTuple):
     n_shards: int
     sends_all: bool
     """True if every message goes to every shard."""
-    place: Callable[[SubscriptionBatch], Masks]
+    place: Callable[[SubscriptionBatch, Longs], Masks]
+    """Places subscriptions, given the step at which each was added."""
     route: Callable[[MessageBatch], Masks]
     place_ids: Callable[[IdColumn], Masks] | None = None
     """Places subscriptions by their ids alone, if that is enough: their other columns are then not read."""
+    are_old: Callable[[Longs], Flags] = lambda sinces: np.zeros(len(sinces), np.bool_)
+    """Returns which subscriptions stay where an old routing placed them, given the step at which each was added."""
+    may_move: Callable[[Longs], Flags] | None = None
+    """Returns which subscriptions the routing before may have placed elsewhere; None if all."""
 
 
 class Rerouting(NamedTuple):

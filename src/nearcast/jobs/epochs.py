@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from nearcast.jobs.folder import Folder
 from nearcast.partition.balance.adjustment import Adjustment
+from nearcast.partition.balance.steps import Retire
 
 _FOLDER = "epochs"
 _ADJUSTMENT = "adjustment"
@@ -45,6 +46,8 @@ class Epoch:
     """The fitted routing, see `nearcast.partition.serialization`; None for a partitioner that needs no sample."""
     origin: str = ""
     """A digest of the routing that was given or fitted, from which adjustments led to this one."""
+    action: str = ""
+    """What the adjustment does that led to this epoch, see `Adjustment.action`; empty if none did."""
 
 
 class EpochLog:
@@ -57,7 +60,7 @@ class EpochLog:
     >>> log.add(shards=2, tasks=4).number, log.add(shards=3, tasks=4, requested=2).number
     (0, 1)
     >>> log.newest()
-    Epoch(number=1, shards=3, tasks=4, requested=2, partitioner='hash', routing=None, origin='')
+    Epoch(number=1, shards=3, tasks=4, requested=2, partitioner='hash', routing=None, origin='', action='')
     """
 
     def __init__(self, state: str) -> None:
@@ -100,7 +103,7 @@ class EpochLog:
 
     def add_adjusted(self, before: Epoch, routing: bytes, adjustment: Adjustment) -> Epoch:
         """Add an epoch that differs from the one before by an adjustment of its routing."""
-        epoch = replace(before, number=before.number + 1, routing=routing)
+        epoch = replace(before, number=before.number + 1, routing=routing, action=adjustment.action)
         self._folder.write(_name(epoch.number, _ADJUSTMENT), adjustment.to_json().encode())
         return self._write(epoch)
 
@@ -145,6 +148,7 @@ class QueryEpochs:
         self._folder = Folder(f"{state}/{query}")
         self._exported: list[int] = [-1]
         """The batch after which each epoch began, as far as it has."""
+        self._seqs: dict[int, int] = {0: 0}
 
     def in_force(self, batch: int) -> InForce:
         """Return the epoch of a batch, given that all batches before it are committed."""
@@ -158,6 +162,22 @@ class QueryEpochs:
         while number and self._exported[number] >= batch:  # a replay of the batch that wrote what moves
             number -= 1
         return InForce(number, self._exported[number], is_ending=number < newest)
+
+    def since(self, number: int, *, seq: int | None = None) -> int:
+        """Return the step that divides old from new subscriptions, in a transition or when one ends.
+
+        `seq` is the number of messages so far if the epoch has not begun yet.
+        """
+        if self.log.read(number).action == Retire.name:
+            return self._began(number - 1)
+        return self._began(number) if seq is None else seq
+
+    def _began(self, number: int) -> int:
+        """Return the number of messages of the stream when an epoch began; all shards count the same."""
+        if number not in self._seqs:
+            done = self._folder.read(done_name(number, self._exported[number], 0))
+            self._seqs[number] = int(json.loads(done)["seq"])
+        return self._seqs[number]
 
     def _complete(self, number: int, *, before: int) -> int | None:
         """Return the first batch at whose end all shards of the epoch before have written what moves to an epoch."""

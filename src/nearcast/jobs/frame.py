@@ -70,7 +70,7 @@ def loose_updates(*, bodies: bool) -> str:
     return f"{shard_updates(bodies=bodies)}, key int, {OP} long"
 
 
-REPORTED = "key int, source string, part int, block int, rows long, payload binary, epoch int"
+REPORTED = "key int, source string, part int, block int, rows long, payload binary, epoch int, file string"
 """The columns of the output of a shard whose results are merged: frames for the merge stage, see `replica_frames`."""
 
 UPDATES = "updates"

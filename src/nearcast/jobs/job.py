@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from nearcast.engine.admission import Admission
 from nearcast.engine.clock import CLOCKS, MAX_AHEAD_S, WALL, ClockName
 from nearcast.engine.clocked_engine import ClockedShardEngine
 from nearcast.engine.shard_engine import ShardEngine
-from nearcast.engine.transfer import Placement
+from nearcast.engine.transfer import Flags, Longs, Placement
 from nearcast.errors import require
 from nearcast.jobs.epochs import Epoch
 from nearcast.jobs.message_rows import attribute_columns
@@ -24,9 +25,14 @@ from nearcast.model import MessageBatch, ScoringContext, Subscription, Subscript
 from nearcast.model.columns import messages_from_table
 from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
 from nearcast.partition.balance.policy import Balance
+from nearcast.partition.balance.steps import Refit, Retire
 from nearcast.partition.fitting import check_partitioner, fit
 from nearcast.partition.serialization import unpack
+from nearcast.partition.transition import TransitionRouting, are_old, may_move, place_added
 from nearcast.social import SocialGraph
+
+GIVEN = "given"
+"""What stands for the name of the partitioner where a fitted routing was given."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,10 @@ class Job:
     """True if messages may be retracted, replaced, or expire by a time of their own."""
     balance: Balance | None = None
     """When the routing of a stream is adjusted to its load; None for never."""
+    since: int = 0
+    """The step that divides old from new subscriptions in the epoch, see `QueryEpochs.since`."""
+    action: str = ""
+    """What led to the epoch, see `Epoch.action`."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "threads", "batches_per_snapshot"):
@@ -122,18 +132,25 @@ class Job:
     def routing(self) -> Routing:
         """The placement of subscriptions and the routing of messages."""
         if self.fitted is not None:
-            return unpack(self.fitted)
+            found = unpack(self.fitted)
+            return found.beginning(self.since) if isinstance(found, TransitionRouting) else found
         return fit(self.partitioner, Sample.none(), n_shards=self.shards, in_threads=False).fixed()
 
     @cached_property
-    def _by_epoch(self) -> dict[int, Job]:
+    def _by_epoch(self) -> dict[tuple[int, int], Job]:
         return {}
 
-    def at(self, epoch: Epoch) -> Job:
-        """Return the job with the shards and the routing of an epoch; the same object every time."""
-        if epoch.number not in self._by_epoch:
-            self._by_epoch[epoch.number] = replace(self, shards=epoch.shards, fitted=epoch.routing)
-        return self._by_epoch[epoch.number]
+    def at(self, epoch: Epoch, *, since: int = 0) -> Job:
+        """Return the job with the shards and the routing of an epoch; the same object every time.
+
+        Shards need the step by which a transition decides which subscriptions are old.
+        """
+        known = epoch.number, since
+        if known not in self._by_epoch:
+            self._by_epoch[known] = replace(
+                self, shards=epoch.shards, fitted=epoch.routing, since=since, action=epoch.action
+            )
+        return self._by_epoch[known]
 
     @property
     def n_tasks(self) -> int:
@@ -148,16 +165,24 @@ class Job:
             return Placement(
                 shards,
                 routing.sends_all,
-                lambda subscriptions: place_by_key(subscriptions.keys, shards),
+                lambda subscriptions, _: place_by_key(subscriptions.keys, shards),
                 lambda messages: routing.route(messages.for_routing),
                 lambda ids: place_by_key(ids.keys(hash_key), shards),
             )
         return Placement(
             shards,
             routing.sends_all,
-            lambda subscriptions: routing.place(subscriptions.routing_footprints),
+            lambda subscriptions, sinces: place_added(routing, subscriptions.routing_footprints, sinces),
             lambda messages: routing.route(messages.for_routing),
+            are_old=partial(are_old, routing),
+            may_move=self._may_move,
         )
+
+    @property
+    def _may_move(self) -> Callable[[Longs], Flags] | None:
+        if self.action not in (Refit.name, Retire.name):
+            return None
+        return may_move(begins=self.action == Refit.name, since=self.since)
 
     @property
     def moves(self) -> bool:

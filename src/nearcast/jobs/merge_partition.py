@@ -28,15 +28,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast._jit import Arena
+from nearcast.engine._kernels import merger as kernels
 from nearcast.engine.config import EngineConfig
 from nearcast.engine.folder import EngineFolder, Sealed
-from nearcast.engine.groups import group
+from nearcast.engine.groups import group, write_groups
 from nearcast.engine.message_bodies import MessageBodies
 from nearcast.engine.replica_log import BEGIN, END, ENTER, LEAVE, STEPS, ReplicaMessages, ReplicaRows
 from nearcast.engine.result_merger import ResultMerger
 from nearcast.errors import StateError
 from nearcast.jobs.frame import Frame
-from nearcast.jobs.replica_frames import REPLICAS, ReplicaChanges
+from nearcast.jobs.replica_frames import REPLICAS, ReplicaChanges, ReplicaColumns
 from nearcast.model import ENTER as ENTERS
 from nearcast.model import LEAVE as LEAVES
 from nearcast.model import NO_TIME, IdColumn, Subscription, SubscriptionBatch, find_kind
@@ -137,20 +138,48 @@ class MergePartition:
         ticks = Ticks(steps["seq"], steps["now_us"], steps["now_us"])
         ids = self._remember(changes.messages)
         found, ended = [], list[tuple[ResultMerger, Slots]]()
-        for kind in pc.unique(changes.rows["kind"]).to_pylist():
+        for number, kind in enumerate(changes.kinds):
             merger = self._merger(find_kind(kind))
-            rows = changes.rows.filter(pc.equal(changes.rows["kind"], kind)).combine_chunks()
-            versions = _BatchVersions(merger, rows, changes.begun.get(kind), steps["seq"], self._config)
-            found.append(_flat(merger, merger.merge_slots([versions.changes(ids)], ticks)))
-            found.append(versions.leaves())
-            ended.append((merger, versions.ended))
-        updates = _net(pa.concat_tables(found).combine_chunks(), steps["position"] >= 0)
-        for start in range(0, len(updates), _UPDATES_PER_TABLE):
-            yield group(self._written(updates.slice(start, _UPDATES_PER_TABLE), ticks))
+            rows = changes.rows if len(changes.kinds) == 1 else changes.rows.take(changes.rows.kinds == number)
+            versions = _BatchVersions(merger, rows, changes, kind, self._config)
+            merger.remember(ids.seqs, IdColumn(ids.ids))
+            found.append((merger, merger.merge_slots([versions.changes()], ticks)))
+            if len(versions.ended):
+                found.append((merger, versions.leaves()))
+                ended.append((merger, versions.ended))
+        are_between = steps["position"] >= 0
+        if len(found) == 1 and not are_between.any():
+            yield from self._in_order(*found[0], ticks)
+        else:
+            yield from self._together([_flat(merger, some) for merger, some in found], are_between, ticks)
         for merger, slots in ended:
             merger.forget(slots)
         if self._config.bodies and self._bodies.may_be_dropped:
             self._bodies.keep(np.unique(np.concatenate([m.held_seqs() for m in self._mergers.values()])))
+
+    def _in_order(self, merger: ResultMerger, changes: Changes, ticks: Ticks) -> Iterator[pa.Table]:
+        """Yield the changes of one kind that messages cause as updates, in their order."""
+        rows = np.arange(len(changes.steps)) if changes.rows is None else changes.rows
+        order = np.argsort((changes.steps << 1 | changes.enters) * np.int64(len(changes.seqs)) + rows, kind="stable")
+        bodies = self._bodies if self._config.bodies else None
+        for start in range(0, len(order), _UPDATES_PER_TABLE):
+            some = order[start : start + _UPDATES_PER_TABLE]
+            part = changes._replace(
+                steps=changes.steps[some],
+                slots=changes.slots[some],
+                enters=changes.enters[some],
+                scores=changes.scores[some],
+                rows=rows[some],
+            )
+            yield write_groups(merger.registry, part, ticks, bodies)[1].combine_chunks()
+
+    def _together(
+        self, found: list[pa.Table], are_between: npt.NDArray[np.bool_], ticks: Ticks
+    ) -> Iterator[pa.Table]:
+        """Yield changes of several kinds as updates, of which some may cancel out."""
+        updates = _net(pa.concat_tables(found).combine_chunks(), are_between)
+        for start in range(0, len(updates), _UPDATES_PER_TABLE):
+            yield group(self._written(updates.slice(start, _UPDATES_PER_TABLE), ticks))
 
     def _remember(self, messages: pa.Table) -> IdsBySeq:
         seqs = messages["seq"].to_numpy()
@@ -178,9 +207,8 @@ class MergePartition:
         """Add replicas with what they hold, to subscriptions that may be known."""
         ids = self._remember(held.messages)
         for kind, begun in held.begun.items():
-            merger, rows = self._merger(find_kind(kind)), held.rows.filter(pc.equal(held.rows["kind"], kind))
-            names, codes = _codes(rows["subscription"])
-            events, places = rows["event"].to_numpy(), rows["seq"].to_numpy()
+            merger, rows = self._merger(find_kind(kind)), held.rows.take(held.rows.kinds == held.kinds.index(kind))
+            codes, events, places = rows.names, rows.events, rows.seqs
             begins = np.flatnonzero(events == BEGIN)
             known, first, n_replicas = np.unique(codes[begins], return_index=True, return_counts=True)
             subscriptions = SubscriptionBatch(
@@ -191,11 +219,11 @@ class MergePartition:
             if len(new):
                 slots[new] = merger.allocate(subscriptions.take(new), np.zeros(len(new), np.int64))
             merger.make_room(slots, subscriptions.footprints.ks, n_replicas)
-            slot_of = np.zeros(len(names), np.int32)
+            slot_of = np.zeros(len(held.names), np.int32)
             slot_of[known] = slots
             enters = np.flatnonzero(events == ENTER)
             seqs = places[enters]
-            merger.hold(Results(slot_of[codes[enters]], seqs, rows["score"].to_numpy()[enters], ids.of(seqs)))
+            merger.hold(Results(slot_of[codes[enters]], seqs, rows.scores[enters], ids.of(seqs)))
 
     def _merger(self, kind: type[Subscription]) -> ResultMerger:
         if kind.kind not in self._mergers:
@@ -222,28 +250,30 @@ class _BatchVersions:
     """The subscriptions of one kind in one batch: those that were there, and one version for each that begins."""
 
     def __init__(
-        self, merger: ResultMerger, rows: pa.Table, begun: pa.Table | None, seqs: Longs, config: EngineConfig
+        self, merger: ResultMerger, rows: ReplicaColumns, changes: ReplicaChanges, kind: str, config: EngineConfig
     ) -> None:
-        """Add the versions that begin to a merger; `seqs` has the seq of each step."""
-        self._merger = merger
-        self._names, codes = _codes(rows["subscription"])
-        self._existing = merger.registry.find(IdColumn(self._names))
-        self._steps, self._events = rows["step"].to_numpy().astype(np.int64), rows["event"].to_numpy()
-        self._scores, self._seqs = rows["score"].to_numpy(), rows["seq"].to_numpy()
-        self._codes, self._keys = codes, codes << 32 | self._steps
-        begins = np.flatnonzero(self._events == BEGIN)
-        self._begun, first, n_replicas = np.unique(self._keys[begins], return_index=True, return_counts=True)
+        """Add the versions of a kind that begin to a merger."""
+        self._merger, self._rows, self._names = merger, rows, changes.names
+        self._existing = merger.registry.find(IdColumn(changes.names))
+        begins = np.flatnonzero(rows.events == BEGIN)
+        self._begun, first, n_replicas = np.unique(self._keys(begins), return_index=True, return_counts=True)
         self._slots: Slots = np.zeros(0, np.int32)
-        if begun is not None and len(begins):
-            stored = begun.take(pa.array(self._seqs[begins][first]))
+        if len(begins):
+            stored = changes.begun[kind].take(pa.array(rows.seqs[begins][first]))
             subscriptions = SubscriptionBatch(merger.kind, stored, config.scoring)
-            self._slots = merger.allocate(subscriptions, seqs[self._steps[begins][first]])
+            seqs = changes.steps["seq"].to_numpy()
+            self._slots = merger.allocate(subscriptions, seqs[rows.steps[begins][first]])
             merger.make_room(self._slots, subscriptions.footprints.ks, n_replicas)
         self._find_ends()
 
+    def _keys(self, rows: Longs) -> Longs:
+        """Return numbers by which rows are in order: by subscription, and then by step."""
+        keys: Longs = self._rows.names[rows].astype(np.int64) << 32 | self._rows.steps[rows]
+        return keys
+
     def _find_ends(self) -> None:
         """Find the versions that end, and the step of each that reports it."""
-        ends = np.flatnonzero(self._events < BEGIN)
+        ends = np.flatnonzero(self._rows.events < BEGIN)
         slots, first = np.unique(self._in_force(ends, before=True), return_index=True)
         known = slots >= 0
         self.ended: Slots = slots[known]
@@ -252,36 +282,37 @@ class _BatchVersions:
 
     def _in_force(self, rows: Longs, *, before: bool = False) -> Slots:
         """Return the version to which rows belong: that at their step, or before it."""
-        at = np.searchsorted(self._begun, self._keys[rows], side="left" if before else "right") - 1
-        slots = self._existing[self._codes[rows]]
+        slots: Slots = self._existing[self._rows.names[rows]]
+        if not len(self._begun):
+            return slots
+        at = np.searchsorted(self._begun, self._keys(rows), side="left" if before else "right") - 1
         here = np.flatnonzero(at >= 0)
-        here = here[self._begun[at[here]] >> 32 == self._codes[rows[here]]]
+        here = here[self._begun[at[here]] >> 32 == self._rows.names[rows[here]]]
         slots[here] = self._slots[at[here]]
         return slots
 
-    def changes(self, ids: IdsBySeq) -> Changes:
+    def changes(self) -> kernels.Deltas:
         """Return what enters and leaves the results of replicas."""
-        rows = np.flatnonzero(self._events >= LEAVE)
-        slots, seqs = self._in_force(rows), self._seqs[rows]
+        rows = np.flatnonzero(self._rows.events >= LEAVE)
+        slots, changed = self._in_force(rows), self._rows.take(rows)
         if (slots < 0).any():
-            unknown = self._names[int(self._codes[rows[int(np.argmax(slots < 0))]])]
+            unknown = self._names[int(changed.names[int(np.argmax(slots < 0))])]
             raise StateError(f"replicas must report subscriptions that have begun; got {unknown.as_py()!r}")
-        enters = self._events[rows] == ENTER
-        return Changes(self._steps[rows], slots, enters, self._scores[rows], ids.of(seqs), seqs, None, 0)
+        enters = changed.events == ENTER
+        return kernels.Deltas(changed.steps.astype(np.int64), slots, enters, changed.scores, changed.seqs)
 
-    def leaves(self) -> pa.Table:
+    def leaves(self) -> Changes:
         """Return what leaves with the versions that end and report it, once all changes are merged."""
-        is_reported = self._events[self._ends] == END
-        slots, steps = self.ended[is_reported], self._steps[self._ends[is_reported]]
+        is_reported = self._rows.events[self._ends] == END
+        slots, steps = self.ended[is_reported], self._rows.steps[self._ends[is_reported]]
         (results,) = self._merger.held(slots)
         step_of = np.zeros(int(slots.max(initial=-1)) + 1, np.int64)
         step_of[slots] = steps
         n = len(results.slots)
-        changes = Changes(
+        return Changes(
             step_of[results.slots], results.slots, np.zeros(n, np.bool_), results.scores, results.ids, results.seqs,
             None, 0,
         )  # fmt: skip
-        return _flat(self._merger, changes)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[pa.StringArray, Longs]:
@@ -339,9 +370,8 @@ def _report(
         (np.searchsorted(slots, held.slots), ENTER, held.scores, held.seqs, None),
     ):
         n = len(places)
-        steps, events = np.zeros((n, len(STEPS)), np.int64), np.full(n, event, np.int8)
-        scores = np.zeros(n) if scores is None else scores
-        names = ids.take(pa.array(places))
-        rows.append(ReplicaRows(merger.kind, steps, events, names, scores, places if seqs is None else seqs, begun))
+        steps, events = np.zeros((1, len(STEPS)), np.int64), np.full(n, event, np.int8)
+        scores, seqs = np.zeros(n) if scores is None else scores, places if seqs is None else seqs
+        rows.append(ReplicaRows(merger.kind, steps, np.zeros(n, np.int64), ids, places, events, scores, seqs, begun))
     once, first = np.unique(held.seqs, return_index=True)
     messages.append(ReplicaMessages(once, held.ids.take(first).strings, bodies.of(once)))

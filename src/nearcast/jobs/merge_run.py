@@ -16,6 +16,8 @@ from time import perf_counter
 import pyarrow as pa
 
 from nearcast.engine.groups import count_updates
+from nearcast.jobs import block_files
+from nearcast.jobs.block_files import BlockFiles
 from nearcast.jobs.engine_cache import LocalEngineCache
 from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import Frame
@@ -45,7 +47,7 @@ class MergeRun:
         with LocalEngineCache(self._local, self._job.config, MergePartition) as cache:
             state = MergeState(self._job, self._folder, cache, self._partition)
             merging = state.open(before)
-            for groups in merging.apply(self._frames):
+            for groups in merging.apply([state.blocks.read(frame) for frame in self._frames]):
                 n_updates += count_updates(groups)
                 yield groups
             self.manifest = state.close(state.write(before, self._frames), merging, batch=self._batch)
@@ -57,3 +59,10 @@ class MergeRun:
             "seconds": perf_counter() - begun,
         }
         write_merge_report(self._folder, self._batch, self._partition, report)
+
+
+def by_reference(folder: Folder, partition: int, frame: Frame, *, batch: int) -> Frame:
+    """Return a frame for a partition with its rows in a file, if they are worth one."""
+    if len(frame.payload) < block_files.MIN_BYTES:
+        return frame
+    return BlockFiles.of_partition(folder, partition).write(frame, batch)

@@ -35,7 +35,7 @@ def write_moves(
         packed = pack_transfer(state, has_graph=to >= before.shards)
         n_bytes += folder.write(_transfer(number, batch, shard, to), packed)
         to_shards.append(to)
-    done = {"to": to_shards, "now_us": engine.now_us}
+    done = {"to": to_shards, "now_us": engine.now_us, "seq": engine.seq}
     folder.write(done_name(number, batch, shard), json.dumps(done).encode())
     return n_bytes
 

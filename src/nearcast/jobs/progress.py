@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nearcast.jobs.frame import EDGE, MESSAGE, SUBSCRIPTION
+from nearcast.partition.balance.steps import Refit, Retire
 
 MESSAGES, SUBSCRIPTIONS, EDGES = "nearcast_messages", "nearcast_subscriptions", "nearcast_edges"
 SHARDS = "nearcast_shards"
@@ -43,7 +44,7 @@ class Tally:
     """Subscriptions of each shard."""
     adjustments: int = 0
     """Adjustments of the routing that have taken effect."""
-    adjustment: dict[str, float] = field(default_factory=dict)
+    adjustment: dict[str, Any] = field(default_factory=dict)
     """The last one: its summary, the epoch that it led to, and the seconds for which the slowest shards moved."""
     moving_seconds: float = 0.0
     """Seconds for which the slowest shards have moved subscriptions since the last change of the epoch."""
@@ -156,10 +157,14 @@ class Tally:
         ]
 
 
-def _described(adjustment: Mapping[str, float]) -> str:
+def _described(adjustment: Mapping[str, Any]) -> str:
     """Return the figures of an adjustment as a line of text."""
     before, after = adjustment["load_ratio_before"], adjustment["load_ratio_after"]
     moved = f"{adjustment['moved_subscriptions']:,} subscriptions moved in {adjustment['seconds']:.2f} s"
+    if adjustment["action"] == Refit.name:
+        return f"epoch {adjustment['epoch']}: a fresh routing takes new subscriptions"
+    if adjustment["action"] == Retire.name:
+        return f"epoch {adjustment['epoch']}: the old routing has retired, {moved}"
     return f"epoch {adjustment['epoch']}: {moved}, busiest / idlest {before:,.2f} to {after:,.2f}"
 
 

@@ -111,8 +111,9 @@ class ShardRun:
         report.seconds = clock[-1] - clock[0]
         self._write_report()
 
-    def _job_of(self, epoch: int) -> Job:
-        return self._base.at(self._epochs.log.read(epoch))
+    def _job_of(self, epoch: int, *, seq: int | None = None) -> Job:
+        """Return the job in an epoch, given the number of messages so far if it has not begun yet."""
+        return self._base.at(self._epochs.log.read(epoch), since=self._epochs.since(epoch, seq=seq))
 
     def _begin(self, stored: ShardManifest | None) -> tuple[ShardManifest, ReadMoves]:
         """Return the manifest to begin with, and what moves to the shard if an epoch begins."""
@@ -161,7 +162,7 @@ class ShardRun:
             engine,
             shard=self.report.shard,
             before=self.job,
-            after=self._job_of(self._epoch + 1),
+            after=self._job_of(self._epoch + 1, seq=engine.seq),
             number=self._epoch + 1,
             batch=self._batch,
         )

@@ -226,13 +226,20 @@ class MergeState(LoggedState["MergePartition"]):
 
     def __init__(self, job: Job, folder: Folder, cache: LocalEngineCache[MergePartition], partition: int) -> None:
         super().__init__(job, folder, cache, f"merge/{partition}")
+        self.blocks = BlockFiles.of_partition(folder, partition)
 
     def write(self, manifest: ShardManifest, frames: Sequence[Frame]) -> ShardManifest:
         """Write the frames that a partition has applied; return the next manifest."""
-        return self._write(manifest, frames)
+        return self._write(manifest, frames, referred=sum(map(self.blocks.size, frames)))
+
+    def _save(self, manifest: ShardManifest, owner: MergePartition, batch: int) -> ShardManifest:
+        after = super()._save(manifest, owner, batch)
+        self.blocks.release(0, manifest.snapshot_batch + 1)
+        self.blocks.remove_unneeded(1)
+        return after
 
     def _replay(self, owner: MergePartition, frames: Sequence[Frame]) -> Iterable[pa.Table]:
-        return owner.apply(frames)
+        return owner.apply([self.blocks.read(frame) for frame in frames])
 
 
 def _new_name(version: int, what: str) -> str:

@@ -33,8 +33,11 @@ def check_partitioner(partitioner: str | Routing, *, n_shards: int, subject: str
     require(found == n_shards, "partitioner", rule, f"one among {found}", subject=subject)
 
 
-def check_adjustable(partitioner: str | Routing, *, subject: str) -> None:
+def check_adjustable(partitioner: str | Routing, *, subject: str, is_refitted: bool = False) -> None:
     """Raise `InvalidInput` for a partitioner, a name or a routing, that cannot be adjusted to its load."""
+    ok = isinstance(partitioner, str) or not is_refitted
+    rule = "must be a name if a fresh routing is to be tried, or balance have refit_every = 0"
+    require(ok, "partitioner", rule, type(partitioner).__name__, subject=subject)
     known = [one.name for one in partitioners() if has_cells(one.fit(Sample.none(), n_shards=1))]
     ok = partitioner in known if isinstance(partitioner, str) else has_cells(partitioner)
     name = partitioner if isinstance(partitioner, str) else type(partitioner).__name__

@@ -18,7 +18,7 @@ from nearcast.errors import InvalidInput, StateError, require
 from nearcast.jobs.balancer import check_balance
 from nearcast.jobs.block import open_block
 from nearcast.jobs.epochs import Epoch, EpochLog, origin_of
-from nearcast.jobs.job import Job
+from nearcast.jobs.job import GIVEN, Job
 from nearcast.jobs.job_file import JobFile
 from nearcast.jobs.message_rows import RETRACT, are
 from nearcast.jobs.validate import SUBSCRIBE, good_messages
@@ -36,7 +36,6 @@ from nearcast.text import Vocabulary
 
 ROWS = 100_000
 """Messages, and subscriptions, that a partitioner is fitted to."""
-_GIVEN = "given"
 
 Frames = tuple[DataFrame, DataFrame]
 """Messages and subscriptions."""
@@ -47,7 +46,7 @@ def fit_job(job: Job, partitioner: str | Routing, frames: Frames, sample: Frames
     check_partitioner(partitioner, n_shards=job.shards, subject="job")
     given = None if isinstance(partitioner, str) else pack(partitioner.fixed())
     if given is not None:
-        job = replace(job, partitioner=_GIVEN, fitted=given)
+        job = replace(job, partitioner=GIVEN, fitted=given)
     if job.state is None:
         if given is not None or partitioner == HashPartitioner.name:
             return job
@@ -86,7 +85,7 @@ def rescale_job(job: Job, shards: int, sample: Frames | None) -> Epoch:
     if newest.shards == shards:
         return newest
     rule = "must be a name if the number of shards changes while a job runs: a fitted routing has one number"
-    require(job.partitioner != _GIVEN, "partitioner", rule, job.partitioner, subject="job")
+    require(job.partitioner != GIVEN, "partitioner", rule, job.partitioner, subject="job")
     return _add_epoch(log, replace(job, shards=shards, fitted=None), None, sample, requested=newest.requested)
 
 

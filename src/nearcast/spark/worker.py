@@ -14,6 +14,7 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame
 
 from nearcast.engine.groups import count_updates
+from nearcast.jobs.folder import Folder
 from nearcast.jobs.frame import (
     OP,
     PACKED,
@@ -29,7 +30,7 @@ from nearcast.jobs.frame import (
     unpack,
 )
 from nearcast.jobs.job import Job
-from nearcast.jobs.merge_run import MergeRun
+from nearcast.jobs.merge_run import MergeRun, by_reference
 from nearcast.jobs.replica_frames import ReplicaReport
 from nearcast.jobs.shard import ShardCounts, apply
 from nearcast.jobs.shard_run import ShardRun
@@ -100,7 +101,7 @@ def apply_frames(
         else:
             yield packed_row(groups) if is_packed else _columns(groups)
     for partition, frame in replicas.frames(job, shard=shard, epoch=epoch_of(frames)):
-        yield _reported(job, partition, frame)
+        yield _reported(job, partition, _by_reference(job, partition, frame))
 
 
 def _streamed(
@@ -114,6 +115,14 @@ def _streamed(
     manifest.update(run.manifest)
 
 
+def _by_reference(job: Job, partition: int, frame: Frame) -> Frame:
+    """Return a frame for a partition of the merge stage; in a stream the rows of a large one are in a file."""
+    if job.state is None:
+        return frame
+    query, batch = query_and_batch()
+    return by_reference(Folder(f"{job.state}/{query}"), partition, frame, batch=batch)
+
+
 def _local(job: Job) -> Path:
     """Return the folder of engines on this host."""
     return Path(job.local or SparkFiles.getRootDirectory()) / "nearcast"
@@ -122,8 +131,8 @@ def _local(job: Job) -> Path:
 def _reported(job: Job, partition: int, frame: Frame) -> pd.DataFrame:
     """Return a frame for a partition of the merge stage."""
     key = keys_of(job.n_tasks, job.n_tasks)[partition]
-    row = (key, frame.source, frame.part, frame.block, frame.rows, frame.payload, frame.epoch)
-    return pd.DataFrame([row], columns=["key", "source", "part", "block", "rows", "payload", "epoch"])
+    row = (key, frame.source, frame.part, frame.block, frame.rows, frame.payload, frame.epoch, frame.file)
+    return pd.DataFrame([row], columns=["key", "source", "part", "block", "rows", "payload", "epoch", "file"])
 
 
 def merge_replicas(reported: DataFrame, handle: JobHandle, *, is_packed: bool = False) -> DataFrame:
@@ -145,11 +154,13 @@ def merge_frames(
 
     def merged() -> Iterator[pa.Table]:
         for some in rows:
-            for _, source, part, block, n, payload, epoch in some.itertuples(index=False):
+            for _, source, part, block, n, payload, epoch, file in some.itertuples(index=False):
                 if source == UPDATES:
                     yield unpack(payload)
                 else:
-                    frames.append(Frame(source, int(part), int(block), int(n), None, payload, epoch=int(epoch)))
+                    frames.append(
+                        Frame(source, int(part), int(block), int(n), None, payload, None, int(epoch), file or None)
+                    )
         if job.state is None:
             from nearcast.jobs.merge_partition import MergePartition  # loads the kernels
 

@@ -48,7 +48,7 @@ _TRIES = 5  # to halve tau
 class Adjusted(NamedTuple):
     """A new routing, and the decision that led to it."""
 
-    routing: CellRouting
+    routing: Routing
     adjustment: Adjustment
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nearcast.errors import FormatError
-from nearcast.partition.balance.cells import CellRouting
-from nearcast.partition.balance.steps import RoutingStep, from_json, to_json
+from nearcast.partition.balance.steps import Refit, Retire, RoutingStep, from_json, to_json
+from nearcast.partition.base import Routing
 
 _FIELDS = ("selection", "sigma", "loads_before", "loads_after", "moved_subscriptions", "moved_bytes")
 
@@ -28,7 +28,7 @@ class Adjustment:
     """Subscriptions that come to a shard which did not have them, once for each of these shards."""
     moved_bytes: int
 
-    def replay(self, routing: CellRouting) -> CellRouting:
+    def replay(self, routing: Routing) -> Routing:
         """Return the routing after the adjustment, given the one before it."""
         for step in self.steps:
             routing = step.apply(routing)
@@ -60,9 +60,16 @@ class Adjustment:
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"an adjustment must be JSON with its fields and steps: {error!r}") from None
 
-    def summary(self) -> dict[str, float]:
-        """Return the decision in a few numbers; ratios are those of the busiest to the idlest shard."""
+    @property
+    def action(self) -> str:
+        """What the decision does: `move` cells, begin a `refit`, or `retire` the old routing."""
+        actions = (step.name for step in self.steps if isinstance(step, (Refit, Retire)))
+        return next(actions, "move")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the decision in a few values; ratios are those of the busiest to the idlest shard."""
         return {
+            "action": self.action,
             "load_ratio_before": _ratio(self.loads_before),
             "load_ratio_after": _ratio(self.loads_after),
             "moved_subscriptions": self.moved_subscriptions,
@@ -72,7 +79,12 @@ class Adjustment:
 
     def __str__(self) -> str:
         before, after = _ratio(self.loads_before), _ratio(self.loads_after)
+        if self.action == Refit.name:
+            gain = max(self.loads_before) / max(*self.loads_after, 1.0)
+            return f"a fresh routing takes new subscriptions; with all of them the busiest shard does 1/{gain:,.2f}"
         moved = f"{self.moved_subscriptions:,} subscriptions ({self.moved_bytes:,} bytes) move"
+        if self.action == Retire.name:
+            return f"the old routing retires; {moved}"
         return f"busiest over idlest shard: {before:,.2f}, after {after:,.2f}; {moved} in {len(self.steps)} steps"
 
 

@@ -99,6 +99,8 @@ class Period(NamedTuple):
     """bool (n,): whether each subscription came in the period."""
     deleted: Footprints
     """The subscriptions that were removed."""
+    are_old: Flags
+    """bool (n,): whether each subscription stays where an old routing placed it, see `transition`."""
     weight: int = 1
     """The number of subscriptions that each one stands for, where they are a sample."""
     message_weight: int = 1
@@ -115,6 +117,7 @@ class Period(NamedTuple):
         sizes: Longs | None = None,
         are_new: Flags | None = None,
         deleted: Footprints | None = None,
+        are_old: Flags | None = None,
         weight: int = 1,
         message_weight: int = 1,
         counts_pairs: bool = False,
@@ -128,11 +131,12 @@ class Period(NamedTuple):
         n = len(footprints)
         sizes = sizes_of(footprints) if sizes is None else sizes
         are_new = np.zeros(n, np.bool_) if are_new is None else are_new
-        for name, column in (("sizes", sizes), ("are_new", are_new)):
+        are_old = np.zeros(n, np.bool_) if are_old is None else are_old
+        for name, column in (("sizes", sizes), ("are_new", are_new), ("are_old", are_old)):
             require(len(column) == n, name, f"must hold one value for each of {n} subscriptions", len(column))
         gone = Footprints.joined([]) if deleted is None else deleted
         compared = count_compared(Sample(footprints, messages)) if counts_pairs else None
-        return cls(messages, footprints, sizes, are_new, gone, weight, message_weight, compared)
+        return cls(messages, footprints, sizes, are_new, gone, are_old, weight, message_weight, compared)
 
 
 def sizes_of(footprints: Footprints) -> Longs:

@@ -113,6 +113,8 @@ class PeriodPart:
     """Subscriptions that the shard stores at the end of the period."""
     are_new: Flags
     """Which of them came in the period."""
+    are_old: Flags
+    """Which of them stay where an old routing placed them."""
     deleted_hashes: Hashes
     deleted: Footprints
     """Subscriptions that went in the period."""
@@ -120,7 +122,7 @@ class PeriodPart:
     def pack(self) -> bytes:
         """Return the part as bytes."""
         arrays = {"level": np.array(self.level)}
-        arrays |= {name: getattr(self, name) for name in ("hashes", "are_new", "deleted_hashes")}
+        arrays |= {name: getattr(self, name) for name in ("hashes", "are_new", "are_old", "deleted_hashes")}
         for prefix in ("messages", "footprints", "deleted"):
             columns = getattr(self, prefix)
             values = {field.name: getattr(columns, field.name) for field in fields(columns)}
@@ -149,6 +151,7 @@ class PeriodPart:
                 arrays["hashes"],
                 Footprints(**columns("footprints")),  # type: ignore[arg-type]
                 arrays["are_new"],
+                arrays["are_old"],
                 arrays["deleted_hashes"],
                 Footprints(**columns("deleted")),  # type: ignore[arg-type]
             )
@@ -162,11 +165,13 @@ def period_of(parts: Sequence[PeriodPart], *, counts_pairs: bool) -> Period:
     stored = [np.flatnonzero(are_chosen(part.hashes, level)) for part in parts]
     gone = [np.flatnonzero(are_chosen(part.deleted_hashes, level)) for part in parts]
     are_new = [part.are_new[rows] for part, rows in zip(parts, stored, strict=True)]
+    are_old = [part.are_old[rows] for part, rows in zip(parts, stored, strict=True)]
     return Period.of(
         messages.batch(),
         Footprints.joined([part.footprints.take(rows) for part, rows in zip(parts, stored, strict=True)]),
         are_new=np.concatenate([*are_new, np.zeros(0, np.bool_)]),
         deleted=Footprints.joined([part.deleted.take(rows) for part, rows in zip(parts, gone, strict=True)]),
+        are_old=np.concatenate([*are_old, np.zeros(0, np.bool_)]),
         weight=1 << level,
         message_weight=1 << message_level,
         counts_pairs=counts_pairs,

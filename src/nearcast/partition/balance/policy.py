@@ -17,8 +17,8 @@ LOADS = ("pairs", "products")
 class Balance:
     """Adjust the routing when the busiest shard does more than `sigma` times the work of the idlest one.
 
-    >>> Balance(sigma=1.5)
-    Balance(sigma=1.5, selection='gr', every=10, load='pairs', messages=20000)
+    >>> Balance(sigma=1.5).selection
+    'gr'
     >>> Balance(sigma=0.5)
     Traceback (most recent call last):
         ...
@@ -36,6 +36,13 @@ class Balance:
     subscriptions (`products`)."""
     messages: int = 20_000
     """What counts as a batch of an `Engine`, whose calls may be short. Jobs on Spark have batches of their own."""
+    refit_every: int = 0
+    """A fresh routing is tried in one measurement of so many; 0 for never. It takes over as subscriptions come and
+    go, so it helps only where they do."""
+    refit_gain: float = 1.2
+    """A fresh routing pays if the busiest shard would do so many times less than after a local adjustment."""
+    retire_below: float = 0.1
+    """The old routing retires when at most this share of the subscriptions is left of it."""
 
     def __post_init__(self) -> None:
         ok = is_finite(self.sigma) and self.sigma >= 1
@@ -45,7 +52,18 @@ class Balance:
             value = getattr(self, name)
             ok = isinstance(value, int) and not isinstance(value, bool) and value >= 1
             require(ok, name, "must be an integer of 1 or more", value, subject="balance")
+        every = self.refit_every
+        ok = isinstance(every, int) and not isinstance(every, bool) and every >= 0
+        require(ok, "refit_every", "must be an integer of 0 or more", every, subject="balance")
+        ok = is_finite(self.refit_gain) and self.refit_gain > 0
+        require(ok, "refit_gain", "must be a number above 0", self.refit_gain, subject="balance")
+        ok = is_finite(self.retire_below) and 0 <= self.retire_below <= 1
+        require(ok, "retire_below", "must be a number between 0 and 1", self.retire_below, subject="balance")
         require(self.load in LOADS, "load", f"must be one of {list(LOADS)}", self.load, subject="balance")
+
+    def tries_fresh(self, n_periods: int) -> bool:
+        """Return whether a fresh routing is tried in a measurement, given its number from 1."""
+        return self.refit_every > 0 and n_periods % self.refit_every == 0
 
     @classmethod
     def of(cls, given: Any, *, subject: str = "job") -> Balance | None:

@@ -3,6 +3,8 @@
     Cut      a leaf of space becomes two, in the same shard; nothing moves
     Split    some terms of a cell become a cell of their own, in another shard (PS2Stream, section V-A, phase I)
     Move     cells go from one shard to another (phases I and II)
+    Refit    a fresh routing takes new subscriptions, and old ones stay where they are (section V-B)
+    Retire   the fresh routing takes them all
 
 Numbers of cells and leaves are those of the routing that a step applies to. They are stable: a step adds new ones at
 the end.
@@ -10,6 +12,7 @@ the end.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, cast
@@ -17,7 +20,10 @@ from typing import Any, ClassVar, Protocol, cast
 import numpy as np
 
 from nearcast.errors import FormatError, InvalidInput, require
-from nearcast.partition.balance.cells import CellRouting, can_cut, can_split
+from nearcast.partition.balance.cells import CellRouting, can_cut, can_split, has_cells
+from nearcast.partition.base import Routing
+from nearcast.partition.serialization import unpack
+from nearcast.partition.transition import TransitionRouting
 
 
 class RoutingStep(Protocol):
@@ -25,7 +31,7 @@ class RoutingStep(Protocol):
 
     name: ClassVar[str]
 
-    def apply(self, routing: CellRouting) -> CellRouting:
+    def apply(self, routing: Routing) -> Routing:
         """Return the next routing; raise `InvalidInput` if the step cannot have been made for this one."""
 
     def __str__(self) -> str:
@@ -43,9 +49,9 @@ class Cut:
 
     name: ClassVar[str] = "cut"
 
-    def apply(self, routing: CellRouting) -> CellRouting:
+    def apply(self, routing: Routing) -> CellRouting:
         """Return the next routing."""
-        if can_cut(routing):
+        if has_cells(routing) and can_cut(routing):
             return routing.cut(self.leaf, axis=self.axis, value=self.value)
         raise InvalidInput("routing", "must divide space by a tree to be cut", type(routing).__name__)
 
@@ -64,9 +70,9 @@ class Split:
 
     name: ClassVar[str] = "split"
 
-    def apply(self, routing: CellRouting) -> CellRouting:
+    def apply(self, routing: Routing) -> CellRouting:
         """Return the next routing."""
-        if can_split(routing):
+        if has_cells(routing) and can_split(routing):
             _check((self.cell,), self.source, self.target, routing)
             return routing.split(self.cell, np.array(self.terms, np.int64), shard=self.target)
         raise InvalidInput("routing", "must have cells by terms to be split", type(routing).__name__)
@@ -85,8 +91,10 @@ class Move:
 
     name: ClassVar[str] = "move"
 
-    def apply(self, routing: CellRouting) -> CellRouting:
+    def apply(self, routing: Routing) -> CellRouting:
         """Return the next routing."""
+        if not has_cells(routing):
+            raise InvalidInput("routing", "must be a table of cells and their shards", type(routing).__name__)
         _check(self.cells, self.source, self.target, routing)
         shards = routing.cell_shards.copy()
         shards[np.array(self.cells, np.int64)] = self.target
@@ -97,7 +105,50 @@ class Move:
         return f"move {cells} from shard {self.source} to {self.target}"
 
 
-_STEPS: Mapping[str, Any] = {step.name: step for step in (Cut, Split, Move)}
+@dataclass(frozen=True)
+class Refit:
+    """A fresh routing takes new subscriptions."""
+
+    routing: str
+    """The fresh routing, packed, in base 64."""
+    since: int = 0
+    """The step at which the transition begins; 0 where each query of a job finds it."""
+
+    name: ClassVar[str] = "refit"
+
+    def apply(self, routing: Routing) -> Routing:
+        """Return the transition to the fresh routing."""
+        try:
+            packed = base64.b64decode(self.routing, validate=True)
+        except ValueError as error:
+            raise FormatError(f"routing must be bytes in base 64: {error}") from None
+        fresh = unpack(packed)
+        rule = f"must be among {fresh.n_shards} shards, and no transition"
+        ok = fresh.n_shards == routing.n_shards and not isinstance(routing, TransitionRouting)
+        require(ok, "routing", rule, type(routing).__name__)
+        return TransitionRouting(routing.fixed(), fresh, self.since)
+
+    def __str__(self) -> str:
+        return "place new subscriptions by a fresh routing"
+
+
+@dataclass(frozen=True)
+class Retire:
+    """The new routing of a transition takes all subscriptions."""
+
+    name: ClassVar[str] = "retire"
+
+    def apply(self, routing: Routing) -> Routing:
+        """Return the new routing."""
+        if isinstance(routing, TransitionRouting):
+            return routing.new
+        raise InvalidInput("routing", "must be a transition to end", type(routing).__name__)
+
+    def __str__(self) -> str:
+        return "place all subscriptions by the new routing"
+
+
+_STEPS: Mapping[str, Any] = {step.name: step for step in (Cut, Split, Move, Refit, Retire)}
 
 
 def to_json(step: RoutingStep) -> dict[str, Any]:
@@ -130,7 +181,7 @@ def _check_types(step: Any) -> None:
         values = value if kind.startswith("tuple") else (value,)
         if kind.startswith("tuple") != isinstance(value, tuple):
             raise TypeError(f"{name} must be {kind}")
-        allowed: tuple[type, ...] = (int, float) if kind == "float" else (int,)
+        allowed: tuple[type, ...] = {"float": (int, float), "str": (str,)}.get(kind, (int,))
         if any(isinstance(one, bool) or not isinstance(one, allowed) for one in values):
             raise TypeError(f"{name} must be {kind}")
 

@@ -46,17 +46,11 @@ class SubscriptionWork:
     @classmethod
     def of(cls, routing: CellRouting, period: Period) -> SubscriptionWork:
         """Divide the work of a period."""
-        footprints, messages = period.footprints, period.messages
-        if period.compared is None:
-            costs = np.full(len(footprints), CHECK * len(messages))
-        else:
-            costs = COMPARE * count_by_subscription(Sample(footprints, messages))
-        costs = (costs * period.message_weight + INSERT * period.are_new) * period.weight
         return cls(
             routing,
             period,
-            costs,
-            routing.subscription_cells(footprints).cells,
+            costs_of(period).costs,
+            routing.subscription_cells(period.footprints).cells,
             routing.subscription_cells(period.deleted).cells,
         )
 
@@ -67,9 +61,8 @@ class SubscriptionWork:
         loads: Floats = np.bincount(self.cells, weights=self.costs, minlength=n).astype(np.float64)
         loads = loads + DELETE * period.weight * np.bincount(self.deleted_cells, minlength=n)
         sizes = np.bincount(self.cells, weights=period.sizes * period.weight, minlength=n).astype(np.int64)
-        everywhere = HANDLE * len(period.messages) * period.message_weight
         of_shards = np.bincount(shards, weights=loads, minlength=n_shards).astype(np.float64)
-        return SubscriptionTable(shards, sizes, loads, of_shards + everywhere)
+        return SubscriptionTable(shards, sizes, loads, of_shards + _everywhere(period))
 
     def points(self, cells: Longs) -> LeafPoints:
         """Return the places of subscriptions: none of them is in two leaves."""
@@ -85,3 +78,26 @@ class SubscriptionWork:
         """Return the work under a routing that divides some cells of this one, and leaves all others."""
         found = routing.subscription_cells(self.period.footprints), routing.subscription_cells(self.period.deleted)
         return replace(self, routing=routing, cells=found[0].cells, deleted_cells=found[1].cells)
+
+
+class Costs(NamedTuple):
+    """What messages cost in a period, whatever the routing."""
+
+    costs: Floats
+    """float64 (n,): the load of each subscription, and of those that it stands for."""
+    everywhere: float
+    """The load of handling all messages, in each shard."""
+
+
+def costs_of(period: Period) -> Costs:
+    """Return the costs of a period where every message goes to every shard."""
+    footprints, messages = period.footprints, period.messages
+    if period.compared is None:
+        costs = np.full(len(footprints), CHECK * len(messages))
+    else:
+        costs = COMPARE * count_by_subscription(Sample(footprints, messages))
+    return Costs((costs * period.message_weight + INSERT * period.are_new) * period.weight, _everywhere(period))
+
+
+def _everywhere(period: Period) -> float:
+    return HANDLE * len(period.messages) * period.message_weight

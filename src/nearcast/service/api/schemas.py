@@ -474,8 +474,11 @@ class RegionBody(BaseModel):
 
 
 class AdjustmentBody(BaseModel):
-    """A decision that moved subscriptions from busy shards to idle ones."""
+    """A decision that changed the routing to the load of shards."""
 
+    action: Literal["move", "refit", "retire"] = Field(
+        description="cells moved; or a fresh routing took new subscriptions; or the old one retired"
+    )
     load_ratio_before: float = Field(description="load of the busiest shard over that of the idlest one")
     load_ratio_after: float = Field(description="the same, had the routing been adjusted before")
     moved_subscriptions: int

@@ -61,13 +61,22 @@ export class Shards {
   }
 }
 
-function describeAdjustment(n, { load_ratio_before: before, load_ratio_after: after, moved_subscriptions: moved }) {
+function describeAdjustment(n, last) {
   const note = document.createElement("p");
   note.className = "muted adjustment";
-  note.textContent = `Adjusted to the load ${n === 1 ? "once" : `${formatInteger(n)} times`}. The last time the busiest shard`
-    + ` did ${formatRatio(before)} times the work of the idlest one. ${formatInteger(moved)}`
-    + ` ${moved === 1 ? "subscription" : "subscriptions"} moved, which makes it ${formatRatio(after)} times.`;
+  const times = n === 1 ? "once" : `${formatInteger(n)} times`;
+  note.textContent = `Adjusted to the load ${times}. ${DESCRIBED[last.action](last)}`;
   return note;
 }
+
+const DESCRIBED = {
+  move: ({ load_ratio_before: before, load_ratio_after: after, moved_subscriptions: moved }) =>
+    `The last time the busiest shard did ${formatRatio(before)} times the work of the idlest one. ${formatInteger(moved)}`
+    + ` ${moved === 1 ? "subscription" : "subscriptions"} moved, which makes it ${formatRatio(after)} times.`,
+  refit: () => "Now a fresh routing takes new subscriptions, and older ones stay where they are.",
+  retire: ({ moved_subscriptions: moved }) =>
+    `The last time an old routing retired, and ${formatInteger(moved)}`
+    + ` ${moved === 1 ? "subscription" : "subscriptions"} moved.`,
+};
 
 const formatRatio = (ratio) => ratio < 100 ? ratio.toFixed(1) : formatInteger(Math.round(ratio));
