@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +19,18 @@ _MANY_S = 0.004  # seconds of work from which on there are two pieces per thread
 
 
 class WorkerPool:
-    """Some threads; the calling thread is one of them.
+    """Some threads, at most one for each core; the calling thread is one of them.
 
     >>> with WorkerPool(2) as pool:
     ...     pool.map(lambda n: n * n, range(4))
     [0, 1, 4, 9]
     """
 
-    def __init__(self, n_threads: int) -> None:
+    def __init__(self, n_threads: int, *, n_cores: int | None = None) -> None:
+        """Make a pool; threads for which there is no core do not run, since they would only wait for each other."""
         self.n_threads = n_threads
-        self._executor = ThreadPoolExecutor(n_threads - 1, "nearcast") if n_threads > 1 else None
+        self._n_running = max(1, min(n_threads, _count_cores() if n_cores is None else n_cores))
+        self._executor = ThreadPoolExecutor(self._n_running - 1, "nearcast") if self._n_running > 1 else None
 
     def map(self, work: Callable[[Piece], Done], pieces: Iterable[Piece]) -> list[Done]:
         """Return the results of some pieces of work, in order; an error is raised once all threads have stopped."""
@@ -45,7 +48,7 @@ class WorkerPool:
                     return
                 done[number] = work(given[number])
 
-        others = [self._executor.submit(run) for _ in range(min(self.n_threads, len(given)) - 1)]
+        others = [self._executor.submit(run) for _ in range(min(self._n_running, len(given)) - 1)]
         try:
             run()
         except BaseException:
@@ -65,11 +68,13 @@ class WorkerPool:
     def cuts(self, n_rows: int, seconds: float) -> list[int]:
         """Return where rows that take so long are cut into pieces: the first row of each, and the end.
 
-        >>> WorkerPool(1).cuts(900, 1.0), WorkerPool(2).cuts(900, 0.0), WorkerPool(2).cuts(900, 0.001)
+        >>> pool = WorkerPool(2, n_cores=2)
+        >>> WorkerPool(1).cuts(900, 1.0), pool.cuts(900, 0.0), pool.cuts(900, 0.001)
         ([0, 900], [0, 900], [0, 450, 900])
         """
-        most = self.n_threads if seconds < _MANY_S * self.n_threads else 2 * self.n_threads
-        n_pieces = 1 if self.n_threads == 1 else max(1, min(most, n_rows, int(seconds / LEAST_S)))
+        n_running = self._n_running
+        most = n_running if seconds < _MANY_S * n_running else 2 * n_running
+        n_pieces = 1 if n_running == 1 else max(1, min(most, n_rows, int(seconds / LEAST_S)))
         return [n_rows * i // n_pieces for i in range(n_pieces + 1)]
 
     def close(self) -> None:
@@ -82,6 +87,11 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkMeter:
