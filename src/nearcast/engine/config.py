@@ -83,8 +83,8 @@ class EngineConfig:
     workers: int = 1
     """Threads."""
     partitioner: str | Routing = "hash"
-    """How workers share the work: a name, "auto" for the best on the first subscriptions, or a fitted routing. With one
-    that sends every message to all workers, such as `hash`, they share indexes and window, and divide the messages."""
+    """How workers share the work: a name, "auto" for the best on the first subscriptions, or a fitted routing. With
+    one that sends every message to all, such as `hash`, they share indexes and window, and divide the messages."""
     balance: Balance | None = None
     """Measure the load of workers now and then, and move subscriptions from the busiest to the idlest: True, or a
     `Balance` that says when and how; it needs a partitioner whose work can be divided anew. Workers that see every
