@@ -107,9 +107,11 @@ def publish(engine: Engine, messages: pa.Table, block: int) -> None:
 
 
 def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
-    """Return the work of each shard so far, int64 (len(_WORK), n_shards)."""
-    done = [[getattr(m.work, name) for name in _WORK] for s in engine._shards.shards for m in s.matchers.values()]
-    return np.array(done, np.int64).T
+    """Return the work of each worker so far, int64 (len(_WORK), n_workers); those of one shard share it evenly."""
+    shards = engine._shards.shards
+    done = np.array([[getattr(m.work, name) for name in _WORK] for s in shards for m in s.matchers.values()]).T
+    n_sharing = engine.workers // len(shards)
+    return np.repeat(done // n_sharing, n_sharing, axis=1)
 
 
 def prefix_replicas(

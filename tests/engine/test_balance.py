@@ -13,10 +13,11 @@ from nearcast.partition import PARTITIONERS, Sample
 from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.serialization import pack, unpack
 
+DIVIDING_SPACE = ("hybrid", "space_grid", "space_kd", "space_rtree")
+"""The adjustable partitioners that send messages to some workers; others leave nothing to adjust in an engine."""
 EAGER = nc.Balance(sigma=1.0, every=2, messages=40)
 REFITTING = replace(EAGER, refit_every=1, refit_gain=1e-9, retire_below=0.4)
 """A fresh routing always pays."""
-ADJUSTABLE = ["hybrid", "space_grid", "space_kd", "space_rtree", "location", "dkm"]
 
 
 def make_engine(workers, *, window=None, **options):
@@ -49,7 +50,7 @@ def in_places(rng, n):
 @pytest.mark.parametrize(
     ("partitioner", "window"),
     [
-        *((name, None) for name in ADJUSTABLE),
+        *((name, None) for name in DIVIDING_SPACE),
         *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid")),
     ],
     ids=str,
@@ -90,7 +91,7 @@ def test_updates_do_not_depend_on_adjustments(partitioner, window):
     assert counts.work["boolean"].matched == expected.work["boolean"].matched
 
 
-@pytest.mark.parametrize("name", ["hybrid", "space_kd", "dkm"])
+@pytest.mark.parametrize("name", ["hybrid", "space_kd"])
 @pytest.mark.parametrize("window", [None, nc.CountWindow(50)], ids=str)
 def test_updates_do_not_depend_on_fresh_routings(name, window, tmp_path):
     """Subscriptions come and go until the old routing retires; the engine is saved and loaded in between."""

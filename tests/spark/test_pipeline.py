@@ -31,6 +31,7 @@ def options(of):
         "text_similarity": of.config.text_similarity,
         "attributes": of.config.attributes,
         "shards": of.shards,
+        "threads": of.threads,
     }
 
 
@@ -70,7 +71,7 @@ def test_a_stream_gives_the_updates_of_the_engine_and_its_progress(
     spark, shards, write_stream, tmp_path, random_fields, n
 ):
     shards(n)
-    of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n)
+    of = inputs.job(window=nc.TimeWindow(9) if n == 2 else nc.CountWindow(7), shards=n, threads=n + 1)
     n_batches, alone = effort(3, 6), inputs.engine(of)
     given = inputs.batches(n + 2, random_fields, n=n_batches, timed=n == 2)
     expected = inputs.counted(updates for batch in given for updates in inputs.apply_batch(alone, batch))

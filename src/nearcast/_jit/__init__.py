@@ -12,7 +12,7 @@ owns it in an arena, grows it and continues. Only this package and the kernels i
 
 from nearcast._jit.arena import Arena
 from nearcast._jit.cache import cache_folder
-from nearcast._jit.column import apart, column
+from nearcast._jit.column import column
 from nearcast._jit.fingerprint import kernel_sources
 from nearcast._jit.kernel import KernelStats, compiled_signatures, kernel, kernels, stats
 from nearcast._jit.postings import (
@@ -54,7 +54,6 @@ __all__ = [
     "Postings",
     "Table",
     "TableArrays",
-    "apart",
     "cache_folder",
     "column",
     "compiled_signatures",

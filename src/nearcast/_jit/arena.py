@@ -37,10 +37,10 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nearcast._jit.column import apart
 from nearcast._jit.manifest import MANIFEST, ArraySpec, read_manifest, write_manifest
 from nearcast._jit.reservation import Reservation, reserve
 from nearcast.errors import StateError, require
+from nearcast.worker_pool import apart
 
 __all__ = ["Arena"]
 

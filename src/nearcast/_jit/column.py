@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nearcast.errors import require
 
-__all__ = ["apart", "column", "same_length"]
-
-_LINES = 128  # bytes of two cache lines, which processors fetch together
+__all__ = ["column", "same_length"]
 
 
 def column(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
@@ -38,18 +36,6 @@ def column(values: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
         changed = array[cast != array]
         require(changed.size == 0, "column", f"must fit {cast.dtype}", changed[:1].tolist())
     return np.require(cast, requirements=["C", "W"])
-
-
-def apart(length: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array of zeros that shares no cache line with another one, for counters of one thread of several.
-
-    Two threads that write to one cache line wait for each other at every write.
-
-    >>> apart(3, np.int64)
-    array([0, 0, 0])
-    """
-    margin = _LINES // np.dtype(dtype).itemsize
-    return np.zeros(length + 2 * margin, dtype)[margin : margin + length]
 
 
 def same_length(**columns: NDArray[Any]) -> None:

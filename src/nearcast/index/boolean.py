@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nearcast._jit import Arena, Table, apart, column
+from nearcast._jit import Arena, Table, column
 from nearcast.index._kernels import boolean as kernels
 from nearcast.index._kernels.shared.output import MatchOutput
 from nearcast.index.arena_index import ArenaIndex, ArrayLayout
@@ -45,6 +45,7 @@ from nearcast.index.scratch_pool import OutputWorkspace
 from nearcast.model import MessageBatch, ScoringContext, SubscriptionBatch
 from nearcast.model.subscription_columns import BooleanColumns
 from nearcast.space import Box
+from nearcast.worker_pool import apart
 
 _ENTRIES_PER_TERM = 64  # of the hash set of a message: so sparse that terms rarely collide
 _MIN_ENTRIES = 1024

@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from nearcast._jit import apart
 from nearcast.index._kernels.shared.output import MatchOutput
 from nearcast.index.base import Matches, Work
+from nearcast.worker_pool import apart
 
 __all__ = ["OutputWorkspace", "ScratchPool", "Workspace"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nearcast._jit import Arena, apart
+from nearcast._jit import Arena
 from nearcast.model import Matches
 from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
@@ -26,6 +26,7 @@ from nearcast.window.candidates import CandidateSource
 from nearcast.window.result_store import Changes, Results
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
+from nearcast.worker_pool import apart
 
 Slots = npt.NDArray[np.int32]
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nearcast._jit import Arena, apart, column
+from nearcast._jit import Arena, column
 from nearcast.model import IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.window._kernels import heaps as kernels
 from nearcast.window.held_messages import HeldMessages
 from nearcast.window.result_store import Changes, Results, ThresholdChanges
 from nearcast.window.sliding import Steps
+from nearcast.worker_pool import apart
 
 Slots = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
