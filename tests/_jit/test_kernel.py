@@ -78,7 +78,8 @@ class Package:
         self.package = folder / "nearcast"
         for name in ("_jit", "space"):
             shutil.copytree(PACKAGE / name, self.package / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(PACKAGE / "errors.py", self.package)
+        for name in ("errors.py", "worker_pool.py"):
+            shutil.copy(PACKAGE / name, self.package)
         (self.package / "__init__.py").touch()
         (self.package / "index" / "_kernels").mkdir(parents=True)
 
