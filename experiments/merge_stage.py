@@ -1,12 +1,14 @@
 """Question: what does it cost on Spark to merge the results of replicas?
 
-pairs        messages that shards see, and replicas, with partitioners that replicate a subscription and with hash
+pairs        messages that shards see, and replicas, with partitioners that replicate a subscription and with hash;
+             also on recorded places where NEARCAST_DATA names a folder that has them
 throughput   a job whose results are merged, against one with hash
 """
 
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from experiments.question import Question, Row, report_progress, scaled
 from nearcast.advice import Stream
 from nearcast.cli.bench_spark import pipeline
 from nearcast.partition import Sample, count_shards
+from nearcast.workload.recording import ENVIRONMENT, Recording, load
 
 SHARDS = 8
 PAIRED = ("hash", "keyword", "prefix", "spatial_first", "keyword_first")
@@ -27,18 +30,25 @@ _BATCHES, _WARM = 12, 4
 def measure_pairs(scale: float) -> list[Row]:
     """Fit partitioners to half of a stream; place and route the other half among eight shards."""
     n = scaled(SUBSCRIPTIONS // 10, scale)
-    stream = stream_of("tweets", "topk", n, 2 * n, window=n, k=K)
+    sources: list[str | Recording] = ["tweets"]
+    if os.environ.get(ENVIRONMENT):
+        sources.append(load("places"))
+    return [row for source in sources for row in _pairs_of(stream_of(source, "topk", n, 2 * n, window=n, k=K), n)]
+
+
+def _pairs_of(stream: Stream, n: int) -> list[Row]:
     sample = stream.sample
     half = Sample(sample.footprints.take(np.arange(n // 2)), sample.messages.slice(0, n))
     fresh = sample.footprints.take(np.arange(n // 2, n))
     rows = []
     for name in PAIRED:
-        report_progress(f"{name}, {SHARDS} shards")
+        report_progress(f"{stream.name}, {name}, {SHARDS} shards")
         routing = NAMED[name].fit(half, n_shards=SHARDS).fixed()
         placed = count_shards(routing.place(fresh))
         seen = count_shards(routing.route(sample.messages.slice(n, 2 * n)))
         rows.append(
             {
+                "source": stream.name,
                 "partitioner": name,
                 "shards": SHARDS,
                 "subscriptions": n,
