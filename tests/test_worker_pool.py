@@ -67,15 +67,17 @@ def test_little_work_is_not_divided():
         assert pool.for_work(1.0) is pool
 
 
-def test_a_meter_knows_nothing_before_the_first_measurement():
+def test_a_meter_follows_what_rows_take():
     meter = WorkMeter()
-    assert meter.estimate(1000) == 0.0
+    first = meter.estimate(1000)
+    assert first > 0.0, "a large first batch is divided, too"
     with meter.measure(0, 1):
         pass
-    assert meter.estimate(1000) == 0.0
-    with meter.measure(10, 2):
-        pass
-    assert meter.estimate(1000) > 0.0
+    assert meter.estimate(1000) == first, "no rows tell nothing"
+    with meter.measure(1, 2):
+        sum(range(100_000))
+    assert meter.estimate(1000) > first
+    assert meter.estimate(2000) == 2 * meter.estimate(1000)
 
 
 def test_threads_without_a_core_do_not_run():

@@ -20,6 +20,7 @@ _LINES = 128  # bytes of two cache lines, which processors fetch together
 
 LEAST_S = 0.0005
 """Seconds of work that are worth a piece of their own: handing one over takes a tenth of that."""
+_FIRST_ROW_S = 1e-6  # what a row is taken to cost before one was measured
 _MANY_S = 0.004  # seconds of work from which on there are two pieces per thread: the first to be done takes another
 
 
@@ -103,10 +104,10 @@ class WorkMeter:
     """Measures how long a row takes, to tell how long others will; only how work is divided depends on it."""
 
     def __init__(self) -> None:
-        self._row_s = 0.0
+        self._row_s = _FIRST_ROW_S
 
     def estimate(self, n_rows: int) -> float:
-        """Return the seconds that rows will take one thread; 0 before the first measurement."""
+        """Return the seconds that rows will take one thread."""
         return n_rows * self._row_s
 
     @contextmanager
