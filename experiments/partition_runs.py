@@ -110,8 +110,8 @@ def _work_of(engine: Engine) -> npt.NDArray[np.int64]:
     """Return the work of each worker so far, int64 (len(_WORK), n_workers); those of one shard share it evenly."""
     shards = engine._shards.shards
     done = np.array([[getattr(m.work, name) for name in _WORK] for s in shards for m in s.matchers.values()]).T
-    n_sharing = engine.workers // len(shards)
-    return np.repeat(done // n_sharing, n_sharing, axis=1)
+    n_threads = engine.workers // len(shards)
+    return np.repeat(done // n_threads, n_threads, axis=1)
 
 
 def prefix_replicas(
