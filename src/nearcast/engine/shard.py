@@ -128,7 +128,7 @@ class Shard:
         *,
         writes_updates: bool,
     ) -> ShardUpdates:
-        """Do so, with the rows between two cuts matched by one thread each."""
+        """Publish a batch; the rows between two cuts are matched by one thread."""
         stateless = [m for m in self.matchers.values() if not m.kind.result_policy.is_stateful]
         stateful = [m for m in self.matchers.values() if m.kind.result_policy.is_stateful]
         if self.window.policy is not None or stateful:

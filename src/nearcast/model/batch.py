@@ -236,10 +236,10 @@ class MessageBatch:
             return [self]
         parts = [self.slice(start, stop) for start, stop in pairwise(cuts)]
 
-        def weigh(part: MessageBatch) -> None:
+        def weigh(part: MessageBatch) -> npt.NDArray[np.float64]:
             if ordered:
                 part.prepare_order()
-            assert len(part.units) == len(part.term_ids)
+            return part.units  # of the terms and their idfs, which are kept, too
 
         pool.map(weigh, parts)
         if not isinstance(self.texts, TermRows):
