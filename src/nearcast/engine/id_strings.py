@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nearcast.engine._kernels.registry import RegistryArrays, StringOutput, repeat_names, write_names
+from nearcast.engine._kernels.registry import (
+    RegistryArrays,
+    StringOutput,
+    Strings,
+    gather_heads,
+    repeat_names,
+    write_names,
+)
 from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 _BYTES_PER_NAME = 12  # initial size of the buffer
@@ -27,15 +34,16 @@ def names_of(arrays: RegistryArrays, slots: npt.NDArray[np.int32]) -> pa.Chunked
 
 
 def repeated(strings: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Return strings by row; adjacent rows are often equal.
+    """Return strings by row.
 
     >>> repeated(pa.array(["a", "b"]), np.array([1, 1, 0])).to_pylist()
     ['b', 'b', 'a']
     """
     if not is_worth_a_kernel(len(rows)):
         return pa.chunked_array([strings.take(pa.array(rows))])
-    data, offsets = bytes_of(strings)
-    return _columns(len(rows), lambda first, done, out: repeat_names(data, offsets, rows[first:], done, out))
+    given = Strings(*bytes_of(strings), np.empty((len(strings), 2), np.uint64))
+    gather_heads(given)
+    return _columns(len(rows), lambda first, done, out: repeat_names(given, rows[first:], done, out))
 
 
 def _columns(n: int, write: Write, *, most_words: int = _MAX_WORDS) -> pa.ChunkedArray:

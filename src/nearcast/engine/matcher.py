@@ -269,7 +269,8 @@ class Matcher:
     def changes(self, batch: MessageBatch, steps: Steps, found: Matches | None = None) -> list[Changes]:
         """Publish a batch, whose matches may be known, and return the changes of results, see `ResultStore.publish`.
 
-        Every replica has to be up to date, so it does not matter which shards see a message.
+        Every replica has to be up to date, so it does not matter which shards see a message. The index does not have
+        the new thresholds yet.
         """
 
         def find(start: int, stop: int) -> Matches:
@@ -282,9 +283,7 @@ class Matcher:
             with self._meter.measure(n_rows, min(len(cuts) - 1, self._pool.n_threads)):
                 return joined_matches(self._pool.map(self.match, parts), cuts)
 
-        changes = self._result_store.publish(batch, steps, find)
-        self.set_thresholds()
-        return changes
+        return self._result_store.publish(batch, steps, find)
 
     def divided(self, changes: Sequence[Changes]) -> list[list[Changes]]:
         """Return changes in pieces of consecutive steps, each of which a thread may write."""

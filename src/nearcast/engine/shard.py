@@ -153,18 +153,17 @@ class Shard:
         ranges = [(part, *ends) for part, ends in zip(parts, pairwise(cuts), strict=True)]
         updates: ShardUpdates = [*self._pool.map(publish, [(m, *rows) for m in stateless for rows in ranges])]
         changed = [(matcher, matcher.changes(batch, steps, matches_of.get(matcher))) for matcher in stateful]
+        # Indexes and lists of the window are read no more, so they may change while updates are written.
+        moving: list[Callable[[], None]] = [matcher.set_thresholds for matcher in stateful]
         writing: list[Callable[[], tuple[Matcher, UpdateBatch | Changes]]] = []
         for matcher, changes in changed:
             if writes_updates:
                 writing += [partial(_written, matcher, piece, writer) for piece in matcher.divided(changes)]
             else:
                 writing.append(partial(_merged, matcher, changes))
-        if len(parts) == 1:
-            updates += [written() for written in writing]
-            self.window.release(steps)
-        else:  # lists of the window are read no more
-            tasks: list[Callable[[], Any]] = [*writing, partial(self.window.release, steps)]
-            updates += self._pool.map(lambda task: task(), tasks)[:-1]
+        tasks: list[Callable[[], Any]] = [*moving, *writing, partial(self.window.release, steps)]
+        pool = self._pool if len(parts) > 1 else SERIAL
+        updates += pool.map(lambda task: task(), tasks)[len(moving) : -1]
         return updates
 
 

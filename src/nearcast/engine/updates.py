@@ -210,7 +210,12 @@ def _directions(enters: npt.NDArray[np.bool_]) -> pa.Array:
     """Return enter or leave for each change."""
     if enters.strides == (0,) or enters.all():
         return _constant(ENTER, len(enters))
-    return pc.if_else(pa.array(enters), ENTER, LEAVE)
+    words = _DIRECTIONS[enters.view(np.uint8)]
+    offsets = np.arange(0, words.nbytes + 1, words.itemsize, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(words))
+
+
+_DIRECTIONS = np.array([LEAVE.encode(), ENTER.encode()])  # of the same length
 
 
 def _scores(scores: npt.NDArray[np.float64]) -> pa.Array:

@@ -21,8 +21,11 @@ from nearcast.model._kernels import blocks
 from nearcast.model.profiles import Profiles
 from nearcast.window._kernels import buffers as kernels
 from nearcast.window._kernels import search
+from nearcast.window._kernels.changes import name_once
 from nearcast.window._kernels.horizon import Horizon
+from nearcast.window._kernels.parts import part_of
 from nearcast.window.candidates import CandidateSource
+from nearcast.window.own_matches import own_matches
 from nearcast.window.result_store import Changes, Results
 from nearcast.window.sliding import SlidingWindow, Steps
 from nearcast.window.store import FIRST, HORIZON, NEXT
@@ -57,6 +60,7 @@ class BufferPart:
         self._change_buffer = _make_changes(_ROOM)
         self._pending = _make_pending(0, _ROOM)
         self._moved: Slots = np.zeros(0, np.int32)
+        self._places = np.zeros(0, np.int32)  # the row of each message of a batch, by its place in the window
         self._fit_queues(int(window.store.state[FIRST]))
 
     def drop(self) -> kernels.BufferArrays:
@@ -74,7 +78,7 @@ class BufferPart:
 
     def select(self, slots: Slots) -> npt.NDArray[np.int64]:
         """Return the rows of the slots that belong to this part."""
-        return np.flatnonzero(kernels.part_of(slots, self._n_parts) == self._number)
+        return np.flatnonzero(part_of(slots, self._n_parts) == self._number)
 
     def begin(self, slots: Slots) -> Results:
         """Begin buffers, whose profiles are there, with the best of the window, and return these."""
@@ -140,22 +144,24 @@ class BufferPart:
 
     def _own(self, found: Matches) -> Matches:
         """Return the matches of this part, without those below thresholds: a search may find these later."""
-        own = found.scores >= self._thresholds[found.slots]
-        if self._n_parts > 1:
-            own &= kernels.part_of(found.slots, self._n_parts) == self._number
-        return found if own.all() else Matches(found.rows[own], found.slots[own], found.scores[own])
+        return own_matches(found, self._number, self._n_parts, self._thresholds)
 
     def _changes(self) -> Changes:
-        changes, cursor = self._change_buffer, self._change_buffer.cursor
-        n = int(cursor[kernels.N_OUT])
+        """Return the changes of a batch, each message named once."""
+        changes, cursor, store = self._change_buffer, self._change_buffer.cursor, self._window.store
+        n, size = int(cursor[kernels.N_OUT]), len(store.keys)
+        if len(self._places) != size:
+            self._places = np.full(size, kernels.NONE, np.int32)
+        rows, named = np.empty(n, np.int64), np.empty(n, np.int64)
+        numbers = named[: name_once(changes.numbers[:n], self._places, rows, named)]
         return Changes(
             changes.steps[:n].copy(),
             changes.slots[:n].copy(),
             changes.enters[:n].copy(),
             changes.scores[:n].copy(),
-            self._window.store.ids(changes.numbers[:n]),
-            self._window.store.of("seqs", changes.numbers[:n]),
-            None,
+            store.ids(numbers),
+            store.of("seqs", numbers),
+            rows,
             int(cursor[kernels.N_ENTERED]),
         )
 

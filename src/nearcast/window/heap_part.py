@@ -16,7 +16,9 @@ from nearcast._jit import Arena, column
 from nearcast.model import IdColumn, Matches, MessageBatch
 from nearcast.model._kernels import blocks
 from nearcast.window._kernels import heaps as kernels
+from nearcast.window._kernels.parts import part_of
 from nearcast.window.held_messages import HeldMessages
+from nearcast.window.own_matches import own_matches
 from nearcast.window.result_store import Changes, Results, ThresholdChanges
 from nearcast.window.sliding import Steps
 from nearcast.worker_pool import apart
@@ -64,7 +66,7 @@ class HeapPart:
     def select(self, slots: Slots) -> Longs:
         """Return the rows of the slots that belong to this part."""
         number, n_parts = self._part.tolist()
-        return np.flatnonzero(kernels.part_of(slots, n_parts) == number)
+        return np.flatnonzero(part_of(slots, n_parts) == number)
 
     def begin(self, slots: Slots, ks: npt.NDArray[np.int32]) -> None:
         """Begin empty heaps."""
@@ -129,8 +131,7 @@ class HeapPart:
         """Insert those of some matches that are for this part; return how many entered."""
         number, n_parts = self._part.tolist()
         if n_parts > 1:
-            own = kernels.part_of(found.slots, n_parts) == number
-            found = Matches(found.rows[own], found.slots[own], found.scores[own])
+            found = own_matches(found, number, n_parts)
         counts = self._counts
         before = int(counts[kernels.N_ENTERED])
         self._fit_changes(int(counts[kernels.N_CHANGES]) + 2 * len(found.slots))

@@ -110,12 +110,23 @@ class Changes(NamedTuple):
         """Return the changes of different subscriptions in the order of the steps."""
         if len(parts) == 1:
             return parts[0]
+        from nearcast.window._kernels.changes import ChangeColumns, count_steps, put_changes
+
         parts = with_common_ids(parts)
-        order = np.argsort(np.concatenate([part.steps for part in parts]), kind="stable")
-        steps, slots, enters, scores = (np.concatenate([part[i] for part in parts])[order] for i in range(4))
-        rows = np.concatenate([part.rows for part in parts if part.rows is not None])[order]
+        n = sum(len(part.steps) for part in parts)
+        out = ChangeColumns(*(np.empty(n, kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.int64)))
         n_matched = sum(part.n_matched for part in parts)
-        return cls(steps, slots, enters, scores, parts[0].ids, parts[0].seqs, rows, n_matched)
+        filled = [part for part in parts if len(part.steps)]
+        if filled:
+            first = min(int(part.steps[0]) for part in filled)
+            counts = np.zeros((len(filled), max(int(part.steps[-1]) for part in filled) - first + 1), np.int64)
+            for part, own in zip(filled, counts, strict=True):
+                count_steps(part.steps, first, own)
+            ends = np.cumsum(counts.T).reshape(counts.T.shape).T  # step by step, part by part within a step
+            for part, starts in zip(filled, np.ascontiguousarray(ends - counts), strict=True):
+                columns = (part.steps, part.slots, part.enters, part.scores, part.rows)
+                put_changes(ChangeColumns._make(map(np.ascontiguousarray, columns)), first, starts, out)
+        return cls(out.steps, out.slots, out.enters, out.scores, parts[0].ids, parts[0].seqs, out.rows, n_matched)
 
     @classmethod
     def divided(cls, parts: Sequence[Changes], n_pieces: int) -> list[list[Changes]]:

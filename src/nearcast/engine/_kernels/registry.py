@@ -473,6 +473,15 @@ def remove_ids(arrays: RegistryArrays, keys: NDArray[np.uint64], slots: NDArray[
 # -- names in bulk ----------------------------------------------------------------------------------------------
 
 
+class Strings(NamedTuple):
+    """Strings to be repeated."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    heads: NDArray[np.uint64]
+    """uint64 (n, 2): the first 16 bytes of each as words, so that most are written without reading their bytes."""
+
+
 class StringOutput(NamedTuple):
     """A column of strings under construction, as words: strings are shifted into place, not copied byte by byte."""
 
@@ -538,28 +547,34 @@ def write_names(arrays: RegistryArrays, slots: NDArray[np.int32], start: int, ou
 
 
 @kernel
-def repeat_names(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64], start: int, out: StringOutput
-) -> int:
-    """Write strings by row, often repeated; return the row at which the output was full, or n."""
+def gather_heads(strings: Strings) -> None:
+    """Write the first 16 bytes of each string as words."""
+    for row in range(strings.heads.shape[0]):
+        first = strings.offsets[row]
+        n = strings.offsets[row + 1] - first
+        strings.heads[row, 0] = _gather(strings.data, first, min(n, 8))
+        strings.heads[row, 1] = _gather(strings.data, first + 8, max(0, min(n - 8, 8)))
+
+
+@kernel
+def repeat_names(strings: Strings, rows: NDArray[np.int64], start: int, out: StringOutput) -> int:
+    """Write strings by row, with their heads; return the row at which the output was full, or n."""
     total, pending = int(out.offsets[start]), out.held[0]
     words, ends = out.words, out.offsets
     room = words.size << 3
     done = rows.size
-    before, first, n, low, high = -1, 0, 0, _ZERO, _ZERO
     for i in range(start, rows.size):
-        if rows[i] != before:
-            before = rows[i]
-            first, n = offsets[before], offsets[before + 1] - offsets[before]
-            low, high = _gather(data, first, min(n, 8)), _gather(data, first + 8, max(0, min(n - 8, 8)))
+        row = rows[i]
+        first = strings.offsets[row]
+        n = strings.offsets[row + 1] - first
         if total + n + 16 > room:
             done = i
             break
-        total, pending = _push(words, total, pending, low, min(n, 8))
+        total, pending = _push(words, total, pending, strings.heads[row, 0], min(n, 8))
         if n > 8:
-            total, pending = _push(words, total, pending, high, min(n - 8, 8))
+            total, pending = _push(words, total, pending, strings.heads[row, 1], min(n - 8, 8))
             if n > 16:
-                total, pending = _push_bytes(words, total, pending, data, first + 16, first + n)
+                total, pending = _push_bytes(words, total, pending, strings.data, first + 16, first + n)
         ends[i + 1] = total
     words[total >> 3] = pending
     out.held[0] = pending

@@ -7,13 +7,14 @@ block    scores  [ 9.1 | 4.0 8.8 | 3.9 1.2 ... ]        the farthest first, of e
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearcast._jit import kernel, prefetch
 from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_block
+from nearcast.window._kernels.parts import part_of
 
 START, SIZE, K, MOVED = 0, 1, 2, 3
 """Columns of a head; k is 0 for a slot that is free."""
@@ -65,11 +66,6 @@ class HeapChanges(NamedTuple):
     """int64: the row of the message of each change in `messages`."""
     messages: NDArray[np.int32]
     """int32: the handles of the messages of all changes, each once."""
-
-
-def part_of(slots: Any, n_parts: int) -> Any:
-    """Return the part of some slots, or of one: neighbours, whose heads share a cache line, have the same."""
-    return (slots >> 2) % n_parts
 
 
 @kernel

@@ -44,7 +44,6 @@ from nearcast.window._kernels.buffers.layout import (
     PendingArrivals,
     capacity_of,
     class_for,
-    part_of,
 )
 from nearcast.window._kernels.buffers.lifecycle import begin, end, move_buffers, move_numbers
 from nearcast.window._kernels.buffers.publish import publish
@@ -80,6 +79,5 @@ __all__ = [
     "end",
     "move_buffers",
     "move_numbers",
-    "part_of",
     "publish",
 ]

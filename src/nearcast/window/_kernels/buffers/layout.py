@@ -132,11 +132,6 @@ def move_theta(
     changes.cursor[N_MOVED] += 1
 
 
-def part_of(slots: Any, n_parts: int) -> Any:
-    """Return the part of some slots, or of one: neighbours, whose heads share a cache line, have the same."""
-    return (slots >> 1) % n_parts
-
-
 @kernel
 def class_for(n: int) -> int:
     """Return the class of the smallest block for n places: 4, 5, 6, 7, 8, 10, 12, 14, 16, 20 ..., 4 per doubling."""

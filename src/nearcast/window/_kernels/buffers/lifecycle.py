@@ -26,12 +26,12 @@ from nearcast.window._kernels.buffers.layout import (
     BufferContext,
     ChangeBuffer,
     capacity_of,
-    part_of,
     write_change,
 )
 from nearcast.window._kernels.buffers.queues import drop_dominated, leave_queue, requeue
 from nearcast.window._kernels.candidates.source import SourceKernels
 from nearcast.window._kernels.horizon import Horizon
+from nearcast.window._kernels.parts import part_of
 
 
 @kernel
