@@ -64,7 +64,7 @@ def test_a_module_imports_only_from_its_left(path):
 
 LOADED_LATE = {
     "engine/registry.py", "engine/folder.py", "engine/expiry_heap.py", "engine/result_merger.py", "engine/replica_planner.py", "window/buffered.py", "window/lists.py", "window/key_lists.py", "window/heaps.py",
-    "window/buffer_part.py", "window/heap_part.py", "window/held_messages.py", "window/candidates/source.py", "window/candidates/terms.py",
+    "window/buffer_part.py", "window/heap_part.py", "window/own_matches.py", "window/held_messages.py", "window/candidates/source.py", "window/candidates/terms.py",
     "window/candidates/social.py", "model/profiles.py", "model/facets.py", "model/filters.py", "model/slot_words.py",
     "space/region_store.py", "jobs/merge_partition.py",
 }  # fmt: skip

@@ -153,10 +153,11 @@ def test_a_registry_in_files_continues_after_attach(tmp_path):
 def test_long_columns_of_strings_are_returned_in_chunks():
     rows = np.array([0, 1, 2, 2, 1] * 40)
     strings = pa.array(["ab", "c" * 30, ""])
-    data, offsets = id_strings.bytes_of(strings)
+    given = kernels.Strings(*id_strings.bytes_of(strings), np.empty((len(strings), 2), np.uint64))
+    kernels.gather_heads(given)
     columns = id_strings._columns(
         len(rows),
-        lambda first, done, out: kernels.repeat_names(data, offsets, rows[first:], done, out),
+        lambda first, done, out: kernels.repeat_names(given, rows[first:], done, out),
         most_words=16,
     )
     assert columns.num_chunks > 5

@@ -16,6 +16,7 @@ from nearcast.testing import strategies as params
 from nearcast.window import buffers
 from nearcast.window import register as register_result_store
 from nearcast.window._kernels import buffers as kernels
+from nearcast.window._kernels.parts import part_of
 from nearcast.window.buffered import POLICIES, BufferedResults
 from nearcast.window.store import NEXT
 
@@ -103,7 +104,7 @@ def assert_theorem_5(engine):
     for slot in matcher.registry.taken().tolist():
         subscription = matcher.registry.subscription(slot)
         score_of = subscription.bind(engine._scoring)
-        numbers = result_store._parts[kernels.part_of(slot, len(result_store._parts))]._array("numbers")
+        numbers = result_store._parts[part_of(slot, len(result_store._parts))]._array("numbers")
         theta = float(heads.view(np.float32)[slot, kernels.THETA])
         scored = [(score, d.seq) for d in documents if (score := score_of(d)) is not None]
         first, size = int(heads[slot, kernels.START]), int(heads[slot, kernels.SIZE])

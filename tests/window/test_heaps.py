@@ -97,8 +97,7 @@ def test_heaps_hold_what_cumulative_results_hold(index, seed):
             leaves_come_right_before(changes[1])
         if rng.random() < 0.1:
             fast.rescale(rng.choice([1, 2, 3]))
-        for part in result_store_of(fast)._parts:
-            part._least = 8
+        result_store_of(fast)._least = 8
         assert sorted_changes(changes[1]) == sorted_changes(changes[0]), step
         for id_ in subscribed:
             assert fast.results(id_) == slow.results(id_)
@@ -127,16 +126,15 @@ def test_messages_that_no_result_holds_are_dropped():
         [nc.NearestSubscription(i, rng.choice(params.GRID[params.PLANE]), rng.choice("abc"), 3) for i in range(20)]
     )
     result_store, stream, longest = result_store_of(engine), Stream(rng, params.PLANE), 0
-    (part,) = result_store._parts
-    part._least = 16
+    result_store._least = 16
     for _ in range(60):
         for message in stream.take(20):
             twin = nc.Message(f"{message.id}", (8 * rng.random() ** (1 + stream.n / 50), 0), message.text)
             engine.publish([twin])
-            longest = max(longest, len(part._messages))
+            longest = max(longest, len(result_store._messages))
     assert longest <= 2 * 60 + 2, "at most twice the messages of twenty results of three"
     held = {scored.seq for i in range(20) for scored in result_store.results(engine._locate(i)[1])}
-    assert held <= set(part._messages.seqs.tolist())
+    assert held <= set(result_store._messages.seqs.tolist())
 
 
 def test_handles_stay_in_the_order_of_arrival():
@@ -219,8 +217,7 @@ def test_restored_results_are_as_they_were_saved():
     assert result_store.results(0) == [ScoredMessage(12, "m12", 1.0)]
     assert result_store.results(1) == [ScoredMessage(12, "m12", 1.0), ScoredMessage(11, "m11", 3.0)]
     assert result_store.take_threshold_changes().slots.tolist() == [2]
-    (part,) = result_store._parts
-    assert part._messages.seqs.tolist() == [2, 4, 11, 12]
+    assert result_store._messages.seqs.tolist() == [2, 4, 11, 12]
 
 
 def test_deleted_subscriptions_free_their_blocks():

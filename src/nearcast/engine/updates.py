@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nearcast.engine.groups import count_updates, entering_bodies, group, ungroup, write_groups
 from nearcast.engine.step_changes import StepChange, to_updates

@@ -1,21 +1,19 @@
-"""Some of the heaps of a kind, which one thread at a time changes, and the messages that they hold.
+"""Some of the heaps of a kind, which one thread at a time changes.
 
 heads      by slot, of all parts          a part reads and writes those of its own subscriptions
 scores, handles                           one pool per part
-messages   by handle                      those that a heap of the part holds
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.model import IdColumn, Matches, MessageBatch
+from nearcast.model import Matches
 from nearcast.model._kernels import blocks
 from nearcast.window._kernels import heaps as kernels
+from nearcast.window._kernels.changes import name_once
 from nearcast.window._kernels.parts import part_of
 from nearcast.window.held_messages import HeldMessages
 from nearcast.window.own_matches import own_matches
@@ -34,9 +32,9 @@ _SHRINK = 8  # arrays that are this many times too large are freed
 class HeapPart:
     """Some of the heaps of a kind; an arena that holds them already is continued."""
 
-    def __init__(self, arena: Arena, number: int, n_parts: int, *, least: int) -> None:
-        """Take one of several parts; gaps are closed from `least` messages on."""
-        self._arena, self._least = arena, least
+    def __init__(self, arena: Arena, number: int, n_parts: int) -> None:
+        """Take one of several parts."""
+        self._arena = arena
         self._prefix = f"{PREFIX}.{number}"
         if f"{self._prefix}.state" not in arena:
             with arena.together():
@@ -44,24 +42,19 @@ class HeapPart:
                 arena.new(f"{self._prefix}.handles", np.int32, 0)
                 arena.new(f"{self._prefix}.state", np.int64, blocks.STATE)[blocks.FIRST :] = -1
         self._part = np.array([number, n_parts])
-        self._messages = HeldMessages(arena, f"{self._prefix}.held")
         self._moved = np.zeros(0, np.int32)
-        self._counts = apart(5, np.int64)
+        self._counts = apart(4, np.int64)
         self._thresholds: list[ThresholdChanges] = []
         self._change_arrays = _make_changes(0)
-        self._message_rows = np.zeros(0, np.int32)
-        self._row_handles = np.zeros(0, np.int32)
+        self._places = np.zeros(0, np.int32)  # the row of each message of a batch, by its handle
 
-    def drop(self) -> tuple[kernels.ResultHeapArrays, Longs, IdColumn]:
-        """Remove the part from the arena; return its arrays, with a copy of the heads, and its messages."""
-        heads = self._arena[f"{PREFIX}.heads"]
-        arrays, seqs = self._heaps._replace(heads=heads.copy()), self._messages.seqs.copy()
-        ids = self._messages.ids(np.arange(len(seqs), dtype=np.int32))
+    def drop(self) -> kernels.ResultHeapArrays:
+        """Remove the part from the arena; return its arrays, with a copy of the heads."""
+        arrays = self._heaps._replace(heads=self._arena[f"{PREFIX}.heads"].copy())
         with self._arena.together():
             for name in ("scores", "handles", "state"):
                 self._arena.drop(f"{self._prefix}.{name}")
-            self._messages.drop()
-        return arrays, seqs, ids
+        return arrays
 
     def select(self, slots: Slots) -> Longs:
         """Return the rows of the slots that belong to this part."""
@@ -82,34 +75,24 @@ class HeapPart:
             stays = ~np.isin(changes.slots, slots)
             self._thresholds[i] = ThresholdChanges(changes.slots[stays], changes.thresholds[stays])
 
-    def move(self, slots: Slots, before: kernels.ResultHeapArrays, seqs: Longs, ids: IdColumn) -> None:
-        """Take heaps over from the arrays of another part, with its messages; those of no heap go with the gaps."""
-        self._merge(seqs, ids)
-        handles = np.searchsorted(self._messages.seqs, seqs).astype(np.int32)
+    def move(self, slots: Slots, before: kernels.ResultHeapArrays) -> None:
+        """Take heaps over from the arrays of another part."""
         done = 0
         while done < len(slots):
-            done = int(kernels.move_heaps(self._heaps, before, slots, handles, done))
+            done = int(kernels.move_heaps(self._heaps, before, slots, done))
             if done < len(slots):
                 self._grow()
 
-    def restore(self, saved: Sequence[Results]) -> None:
-        """Set those saved results that are for this part; messages are merged in the order of arrival."""
-        own = []
-        for results in saved:
-            rows = self.select(results.slots)
-            own.append(Results(results.slots[rows], results.seqs[rows], results.scores[rows], results.ids.take(rows)))
-        if not own:
-            return
-        unique = [np.unique(results.seqs, return_index=True) for results in own]
-        ids = IdColumn.joined([results.ids.take(rows) for results, (_, rows) in zip(own, unique, strict=True)])
-        self._merge(np.concatenate([seqs for seqs, _ in unique]), ids)
-        for results in own:
-            handles = np.searchsorted(self._messages.seqs, results.seqs).astype(np.int32)
-            kernels.fill(self._heaps, column(results.slots, np.int32), column(results.scores, np.float64), handles)
-            self._note_moved(np.unique(results.slots))
+    def fill(self, slots: Slots, scores: npt.NDArray[np.float64], handles: npt.NDArray[np.int32]) -> None:
+        """Add entries to heaps that have room for them."""
+        rows = self.select(slots)
+        slots = column(slots[rows], np.int32)
+        kernels.fill(self._heaps, slots, column(scores[rows], np.float64), column(handles[rows], np.int32))
+        self._note_moved(np.unique(slots))
 
-    def _merge(self, seqs: Longs, ids: IdColumn) -> None:
-        kernels.renumber(self._heaps, self._messages.merge(seqs, ids))
+    def renumber(self, numbers: npt.NDArray[np.int32]) -> None:
+        """Replace the handles of messages by others in the same order."""
+        kernels.renumber(self._heaps, numbers)
 
     def _note_moved(self, slots: Slots) -> None:
         """Note that the thresholds of heaps may have moved."""
@@ -118,14 +101,10 @@ class HeapPart:
         self._moved[n : n + len(slots)] = slots
         self._counts[kernels.N_MOVED] = n + len(slots)
 
-    def begin_batch(self, n_rows: int) -> None:
-        """Prepare for a batch of some messages."""
-        self._close_gaps()
-        self._counts[[kernels.N_CHANGES, kernels.N_MESSAGES, kernels.N_ENTERED]] = 0
-        self._counts[kernels.NEXT] = len(self._messages)
-        if len(self._message_rows) < len(self._messages) + n_rows:
-            self._message_rows = np.full(2 * (len(self._messages) + n_rows), kernels.NONE, np.int32)
-        self._row_handles = np.full(n_rows, kernels.NONE, np.int32)
+    def begin_batch(self, first_handle: int) -> None:
+        """Prepare for a batch whose messages have handles from one on."""
+        self._counts[[kernels.N_CHANGES, kernels.N_ENTERED]] = 0
+        self._counts[kernels.NEXT] = first_handle
 
     def push(self, found: Matches, steps: Steps) -> int:
         """Insert those of some matches that are for this part; return how many entered."""
@@ -136,19 +115,19 @@ class HeapPart:
         before = int(counts[kernels.N_ENTERED])
         self._fit_changes(int(counts[kernels.N_CHANGES]) + 2 * len(found.slots))
         self._fit_moved(len(found.slots))
-        matches = kernels.HeapMatches(*found, steps.row_steps, self._row_handles)
-        kernels.push(self._heaps, matches, self._change_arrays, self._message_rows, self._moved, counts)
+        matches = kernels.HeapMatches(*found, steps.row_steps)
+        kernels.push(self._heaps, matches, self._change_arrays, self._moved, counts)
         self._take_moved()
         return int(counts[kernels.N_ENTERED]) - before
 
-    def end_batch(self, batch: MessageBatch) -> Changes:
-        """Store the messages of a batch that entered a heap, and return the changes."""
-        entered = np.flatnonzero(self._row_handles != kernels.NONE)
-        # Matches of a part come in the order of rows, so do handles.
-        self._messages.append(batch.seqs[entered], batch.ids.take(entered))
+    def end_batch(self, messages: HeldMessages) -> Changes:
+        """Return the changes of a batch, whose messages are stored, each message named once."""
         changes, n = self._change_arrays, int(self._counts[kernels.N_CHANGES])
-        handles = changes.messages[: self._counts[kernels.N_MESSAGES]]
-        self._message_rows[handles] = kernels.NONE
+        size = 1 << max(len(messages) - 1, 1).bit_length()
+        if len(self._places) < size:
+            self._places = np.full(size, kernels.NONE, np.int32)
+        rows, named = np.empty(n, np.int64), np.empty(n, np.int64)
+        handles = named[: name_once(changes.handles[:n], self._places, rows, named)].astype(np.int32)
         if len(changes.steps) > MAX_FOUND and len(changes.steps) > _SHRINK * n:
             self._change_arrays = _make_changes(0)  # many results were open then, and no longer are
         return Changes(
@@ -156,9 +135,9 @@ class HeapPart:
             changes.slots[:n].copy(),
             changes.enters[:n].copy(),
             changes.scores[:n].copy(),
-            self._messages.ids(handles),
-            self._messages.seqs[handles],
-            changes.rows[:n].copy(),
+            messages.ids(handles),
+            messages.seqs[handles],
+            rows,
             int(self._counts[kernels.N_ENTERED]),
         )
 
@@ -177,39 +156,20 @@ class HeapPart:
         taken, self._thresholds = self._thresholds, []
         return taken
 
-    def held(self, slots: Slots) -> Results:
+    def held(self, slots: Slots, messages: HeldMessages) -> Results:
         """Return the results of some subscriptions of this part."""
         sizes = self._arena[f"{PREFIX}.heads"][slots, kernels.SIZE]
         scores, handles = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()), np.int32)
         kernels.read_results(self._heaps, slots, scores, handles)
-        return Results(np.repeat(slots, sizes), self._messages.seqs[handles], scores, self._messages.ids(handles))
+        return Results(np.repeat(slots, sizes), messages.seqs[handles], scores, messages.ids(handles))
 
-    def held_seqs(self) -> Longs:
-        """Return the seqs of all messages in results, ascending: one pass over all heaps."""
-        marks = np.zeros(len(self._messages), np.bool_)
+    def mark(self, marks: npt.NDArray[np.bool_]) -> None:
+        """Mark the messages in results, by handle: one pass over all heaps."""
         kernels.mark(self._heaps, marks)
-        return self._messages.seqs[marks]
 
-    def holders(self, seqs: Longs) -> Slots:
-        """Return the subscriptions whose results hold one of some messages: one pass over all heaps, or none."""
-        marks = np.isin(self._messages.seqs, seqs)
-        if not marks.any():
-            return np.zeros(0, np.int32)
-        found = np.zeros(len(self._arena[f"{PREFIX}.heads"]), np.bool_)
-        kernels.find_holders(self._heaps, marks, found)
-        return np.flatnonzero(found).astype(np.int32)
-
-    def knows(self, seqs: Longs) -> npt.NDArray[np.bool_]:
-        """Return which of some messages may be in results."""
-        return np.isin(seqs, self._messages.seqs)
-
-    def _close_gaps(self) -> None:
-        """Drop the messages that no result holds any more, if there may be many."""
-        if len(self._messages) < self._least or not self._messages.has_doubled:
-            return
-        marks = np.zeros(len(self._messages), np.bool_)
-        kernels.mark(self._heaps, marks)
-        kernels.renumber(self._heaps, self._messages.keep(marks))
+    def find_holders(self, wanted: npt.NDArray[np.bool_], found: npt.NDArray[np.bool_]) -> None:
+        """Mark the slots whose results hold a wanted message: one pass over all heaps."""
+        kernels.find_holders(self._heaps, wanted, found)
 
     def _fit_changes(self, room: int) -> None:
         """Make room for a number of changes."""
@@ -238,10 +198,5 @@ class HeapPart:
 
 def _make_changes(n: int) -> kernels.HeapChanges:
     return kernels.HeapChanges(
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int32),
-        np.zeros(n, np.bool_),
-        np.zeros(n),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int32),
+        np.zeros(n, np.int64), np.zeros(n, np.int32), np.zeros(n, np.bool_), np.zeros(n), np.zeros(n, np.int64)
     )

@@ -11,7 +11,8 @@ results that are not full do not match a whole batch in vain, and the matches of
 Results cannot be computed again, so messages that are in a result are stored (see `held_messages`), and all others
 are forgotten. Gaps are closed when there are twice as many messages as the last time.
 
-The heaps are dealt out to as many parts as there are threads, each with the messages that its own results hold.
+The heaps are dealt out to as many parts as there are threads, which share the messages: those of a batch are
+appended once a result holds one of them, so that the handle of a message follows from its row.
 
 Cost: an arrival takes tens of nanoseconds and log k per result that it enters; 12 bytes for each of k, and 16 more.
 """
@@ -26,16 +27,18 @@ import numpy as np
 import numpy.typing as npt
 
 from nearcast._jit import Arena, column
-from nearcast.model import BEST_EVER, MessageBatch, SubscriptionBatch
+from nearcast.model import BEST_EVER, IdColumn, MessageBatch, SubscriptionBatch
 from nearcast.model.subscription_columns import KeywordColumns
 from nearcast.window._kernels import heaps as kernels
 from nearcast.window.best_results import BestResults
 from nearcast.window.heap_part import MAX_FOUND, PREFIX, HeapPart, Slots
+from nearcast.window.held_messages import HeldMessages
 from nearcast.window.result_store import Changes, Find, Results, ThresholdChanges
 from nearcast.window.sliding import Steps
 from nearcast.worker_pool import SERIAL, WorkerPool
 
 _LEAST = 1 << 10  # messages from which gaps are closed
+_HEADS_PER_MESSAGE = 8  # subscriptions per new message from which on gaps are closed: it is a pass over all heaps
 _MATCH_S, _MESSAGE_S = 1e-7, 1e-6  # seconds to publish a match, and to store a message
 _FIRST_ROWS = 32  # messages that the index matches in the first call
 
@@ -51,12 +54,13 @@ class HeapResults(BestResults):
             with arena.together():
                 arena.new(f"{PREFIX}.heads", np.int32, 0, columns=4)
                 arena.new(f"{PREFIX}.reported", np.float32, 0)
+        self._messages = HeldMessages(arena, f"{PREFIX}.held")
         n_parts = sum(re.fullmatch(rf"{PREFIX}\.\d+\.state", name) is not None for name in arena.names)
         self._parts = self._make_parts(max(n_parts, 1))
         self._n_rows = _FIRST_ROWS
 
     def _make_parts(self, n_parts: int) -> list[HeapPart]:
-        return [HeapPart(self._arena, number, n_parts, least=self._least) for number in range(n_parts)]
+        return [HeapPart(self._arena, number, n_parts) for number in range(n_parts)]
 
     def use(self, pool: WorkerPool) -> None:
         """Use the threads of a pool from now on, each for a part of the heaps; these move between parts."""
@@ -68,9 +72,9 @@ class HeapResults(BestResults):
         before = [part.drop() for part in self._parts]
         self._heads[:, kernels.SIZE] = 0  # until a heap has moved
         self._parts = self._make_parts(pool.n_threads)
-        for own, dropped in zip(owned, before, strict=True):
+        for own, arrays in zip(owned, before, strict=True):
             for part in self._parts:
-                part.move(own[part.select(own)], *dropped)
+                part.move(own[part.select(own)], arrays)
 
     def insert(self, slots: Slots, subscriptions: SubscriptionBatch) -> Results:
         """Insert subscriptions, whose results are empty."""
@@ -92,15 +96,24 @@ class HeapResults(BestResults):
         return results
 
     def restore(self, saved: Sequence[Results]) -> None:
-        """Set saved results."""
+        """Set saved results; their messages are merged in the order of arrival."""
+        if not saved:
+            return
+        unique = [np.unique(results.seqs, return_index=True) for results in saved]
+        ids = IdColumn.joined([results.ids.take(rows) for results, (_, rows) in zip(saved, unique, strict=True)])
+        numbers = self._messages.merge(np.concatenate([seqs for seqs, _ in unique]), ids)
         for part in self._parts:
-            part.restore(saved)
+            part.renumber(numbers)
+            for results in saved:
+                handles = np.searchsorted(self._messages.seqs, results.seqs).astype(np.int32)
+                part.fill(results.slots, results.scores, handles)
 
     def publish(self, batch: MessageBatch, steps: Steps, find: Find) -> list[Changes]:
         """Match some messages at a time with the index, and insert the matches into heaps."""
+        self._close_gaps()
         for part in self._parts:
-            part.begin_batch(len(batch))
-        row = 0
+            part.begin_batch(len(self._messages))
+        row, any_entered = 0, False
         while row < len(batch):
             stop = min(len(batch), row + self._n_rows)
             found = find(row, stop)
@@ -110,10 +123,30 @@ class HeapResults(BestResults):
                     partial(HeapPart.push, found=found, steps=steps), self._parts
                 )
             )
+            any_entered |= n_entered > 0
             n_next = self._n_rows // 2 if 2 * n_entered < n_found else 2 * n_rows
             self._n_rows = max(1, min(n_next, MAX_FOUND * n_rows // max(n_found, 1)))
             row = stop
-        return self._pool.for_work(_MESSAGE_S * len(batch)).map(lambda part: part.end_batch(batch), self._parts)
+        if any_entered:
+            self._messages.append(batch.seqs, batch.ids)
+        return self._pool.for_work(_MESSAGE_S * len(batch)).map(
+            lambda part: part.end_batch(self._messages), self._parts
+        )
+
+    def _close_gaps(self) -> None:
+        """Drop the messages that no result holds any more, if there may be many."""
+        if len(self._messages) < self._least or self._messages.n_new < len(self._heads) // _HEADS_PER_MESSAGE:
+            return
+        if self._messages.has_doubled:
+            numbers = self._messages.keep(self._marks())
+            self._pool.map(lambda part: part.renumber(numbers), self._parts)
+
+    def _marks(self) -> npt.NDArray[np.bool_]:
+        """Return which messages are in results, by handle: one pass over all heaps."""
+        marks = np.zeros(len(self._messages), np.bool_)
+        for part in self._parts:
+            part.mark(marks)
+        return marks
 
     def take_threshold_changes(self) -> ThresholdChanges:
         """Return the thresholds that have changed since the last call."""
@@ -130,21 +163,26 @@ class HeapResults(BestResults):
 
     def held(self, slots: Slots) -> Results:
         """Return the results of some subscriptions."""
-        return Results.joined([part.held(own) for part, own in self._divided(slots)])
+        return Results.joined([part.held(own, self._messages) for part, own in self._divided(slots)])
 
     def held_seqs(self, slots: Slots) -> npt.NDArray[np.int64]:
         """Return the seqs of all messages in results, ascending: one pass over all heaps."""
-        return np.unique(np.concatenate([part.held_seqs() for part in self._parts]))
+        return self._messages.seqs[self._marks()]
 
     def holds(self, slots: Slots, seqs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which of some messages are in results: one pass over all heaps, or none."""
-        known = np.logical_or.reduce([part.knows(seqs) for part in self._parts])
+        known = np.isin(seqs, self._messages.seqs)
         return np.isin(seqs, self.held_seqs(slots)) if known.any() else known
 
     def holders(self, slots: Slots, seqs: npt.NDArray[np.int64]) -> Slots:
         """Return the subscriptions whose results hold one of some messages: one pass over all heaps, or none."""
-        found: Slots = np.sort(np.concatenate([part.holders(seqs) for part in self._parts]))
-        return found
+        wanted = np.isin(self._messages.seqs, seqs)
+        if not wanted.any():
+            return np.zeros(0, np.int32)
+        found = np.zeros(len(self._heads), np.bool_)
+        for part in self._parts:
+            part.find_holders(wanted, found)
+        return np.flatnonzero(found).astype(np.int32)
 
     def _divided(self, slots: Slots) -> list[tuple[HeapPart, Slots]]:
         """Return the parts that some slots belong to, each with its own."""

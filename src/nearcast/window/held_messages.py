@@ -65,6 +65,12 @@ class HeldMessages:
         return bool(state[_COUNT] >= 2 * state[_CLOSED])
 
     @property
+    def n_new(self) -> int:
+        """The number of messages since gaps were last closed."""
+        state = self._array("state")
+        return int(state[_COUNT] - state[_CLOSED])
+
+    @property
     def seqs(self) -> npt.NDArray[np.int64]:
         """The seqs of all messages."""
         return self._array("seqs")[: len(self)]

@@ -114,7 +114,9 @@ class Changes(NamedTuple):
 
         parts = with_common_ids(parts)
         n = sum(len(part.steps) for part in parts)
-        out = ChangeColumns(*(np.empty(n, kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.int64)))
+        out = ChangeColumns(
+            np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n, np.bool_), np.empty(n), np.empty(n, np.int64)
+        )
         n_matched = sum(part.n_matched for part in parts)
         filled = [part for part in parts if len(part.steps)]
         if filled:

@@ -55,9 +55,7 @@ def count_steps(steps: NDArray[np.int64], first: int, counts: NDArray[np.int64])
 
 
 @kernel
-def put_changes(
-    part: ChangeColumns, first: int, starts: NDArray[np.int64], out: ChangeColumns
-) -> None:
+def put_changes(part: ChangeColumns, first: int, starts: NDArray[np.int64], out: ChangeColumns) -> None:
     """Write the changes of one part, those of each step, from the first one on, at its start, which advances."""
     for i in range(part.steps.size):
         step = part.steps[i]

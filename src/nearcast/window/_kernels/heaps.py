@@ -19,8 +19,8 @@ from nearcast.window._kernels.parts import part_of
 START, SIZE, K, MOVED = 0, 1, 2, 3
 """Columns of a head; k is 0 for a slot that is free."""
 
-N_CHANGES, N_MOVED, N_MESSAGES, N_ENTERED, NEXT = 0, 1, 2, 3, 4
-"""Positions in the counts: changes, moved thresholds, messages of changes, arrivals that entered, the next handle."""
+N_CHANGES, N_MOVED, N_ENTERED, NEXT = 0, 1, 2, 3
+"""Positions in the counts: changes, moved thresholds, arrivals that entered, the first handle of the batch."""
 
 NONE = -1
 _CLOSER = 0.9  # a threshold that is closer than this share of the last one is reported
@@ -51,8 +51,6 @@ class HeapMatches(NamedTuple):
     scores: NDArray[np.float64]
     row_steps: NDArray[np.int64]
     """int64 (n_rows,): the step of each row of the batch."""
-    row_handles: NDArray[np.int32]
-    """int32 (n_rows,): the handle of each message, or -1 while no result holds it."""
 
 
 class HeapChanges(NamedTuple):
@@ -62,10 +60,8 @@ class HeapChanges(NamedTuple):
     slots: NDArray[np.int32]
     enters: NDArray[np.bool_]
     scores: NDArray[np.float64]
-    rows: NDArray[np.int64]
-    """int64: the row of the message of each change in `messages`."""
-    messages: NDArray[np.int32]
-    """int32: the handles of the messages of all changes, each once."""
+    handles: NDArray[np.int64]
+    """int64: the handle of the message of each change."""
 
 
 @kernel
@@ -93,17 +89,8 @@ def end(heaps: ResultHeapArrays, slots: NDArray[np.int32]) -> None:
 
 
 @kernel
-def move_heaps(
-    heaps: ResultHeapArrays,
-    before: ResultHeapArrays,
-    slots: NDArray[np.int32],
-    numbers: NDArray[np.int32],
-    start: int,
-) -> int:
-    """Take heaps over from the arrays of another part, from row `start` on; return where the pool was full.
-
-    `numbers` holds the new handle of each message, in the same order.
-    """
+def move_heaps(heaps: ResultHeapArrays, before: ResultHeapArrays, slots: NDArray[np.int32], start: int) -> int:
+    """Take heaps over from the arrays of another part, from row `start` on; return where the pool was full."""
     heads = heaps.heads
     for i in range(start, slots.size):
         slot = slots[i]
@@ -112,7 +99,7 @@ def move_heaps(
         if to < 0:
             return i
         for j in range(before.heads[slot, SIZE]):
-            heaps.scores[to + j], heaps.handles[to + j] = before.scores[block + j], numbers[before.handles[block + j]]
+            heaps.scores[to + j], heaps.handles[to + j] = before.scores[block + j], before.handles[block + j]
         heads[slot, START], heads[slot, SIZE] = to, before.heads[slot, SIZE]
     return slots.size
 
@@ -153,39 +140,25 @@ def sift_up(
 
 
 @kernel
-def number_message(
-    message_rows: NDArray[np.int32], messages: NDArray[np.int32], counts: NDArray[np.int64], handle: int
-) -> int:
-    """Return the row of a message among those of the changes."""
-    which = int(message_rows[handle])
-    if which < 0:
-        which = int(counts[N_MESSAGES])
-        message_rows[handle] = which
-        messages[which] = handle
-        counts[N_MESSAGES] = which + 1
-    return which
-
-
-@kernel
 def push(
     heaps: ResultHeapArrays,
     matches: HeapMatches,
     changes: HeapChanges,
-    message_rows: NDArray[np.int32],
     moved: NDArray[np.int32],
     counts: NDArray[np.int64],
 ) -> None:
     """Insert matches into heaps in the order of arrival, and write the changes; requires room for all of them."""
-    heads, scores, handles, messages = heaps.heads, heaps.scores, heaps.handles, changes.messages
-    rows, slots, distances, row_handles = matches.rows, matches.slots, matches.scores, matches.row_handles
-    steps, change_slots, enters, change_scores, change_rows = (
+    heads, scores, handles = heaps.heads, heaps.scores, heaps.handles
+    rows, slots, distances = matches.rows, matches.slots, matches.scores
+    steps, change_slots, enters, change_scores, change_handles = (
         changes.steps,
         changes.slots,
         changes.enters,
         changes.scores,
-        changes.rows,
+        changes.handles,
     )
     n, n_moved, n_entered, last = counts[N_CHANGES], counts[N_MOVED], counts[N_ENTERED], slots.size - 1
+    next_handle = counts[NEXT]
     for i in range(slots.size):
         prefetch(heads, slots[min(i + _AHEAD, last)])
         block = heads[slots[min(i + _AHEAD // 2, last)], START]
@@ -196,13 +169,9 @@ def push(
         first, size, k = int(heads[slot, START]), int(heads[slot, SIZE]), int(heads[slot, K])
         if size == k and not score < scores[first]:
             continue
-        handle, step = int(row_handles[row]), matches.row_steps[row]
-        if handle < 0:
-            handle = int(counts[NEXT])
-            row_handles[row] = handle
-            counts[NEXT] = handle + 1
+        handle, step = int(next_handle + row), matches.row_steps[row]
         if size == k:
-            change_rows[n] = number_message(message_rows, messages, counts, handles[first])
+            change_handles[n] = handles[first]
             steps[n], change_slots[n], enters[n], change_scores[n] = step, slot, False, scores[first]
             n += 1
             sift_down(scores, handles, first, size, score, handle)
@@ -210,7 +179,7 @@ def push(
             sift_up(scores, handles, first, size, score, handle)
             size += 1
             heads[slot, SIZE] = size
-        change_rows[n] = number_message(message_rows, messages, counts, handle)
+        change_handles[n] = handle
         steps[n], change_slots[n], enters[n], change_scores[n] = step, slot, True, score
         n += 1
         n_entered += 1
