@@ -286,9 +286,10 @@ class Matcher:
         return self._result_store.publish(batch, steps, find)
 
     def divided(self, changes: Sequence[Changes]) -> list[list[Changes]]:
-        """Return changes in pieces of consecutive steps, each of which a thread may write."""
-        n_pieces = self._pool.for_work(_WRITE_S * sum(len(part.steps) for part in changes)).n_threads
-        return Changes.divided(changes, n_pieces)
+        """Return changes in pieces of consecutive steps, each of which a thread may write; none is very large."""
+        n_changes = sum(len(part.steps) for part in changes)
+        n_pieces = self._pool.for_work(_WRITE_S * n_changes).n_threads
+        return Changes.divided(changes, max(n_pieces, n_changes // _PIECE))
 
     def set_thresholds(self) -> None:
         """Give the index the thresholds that have moved."""

@@ -26,7 +26,6 @@ Longs = npt.NDArray[np.int64]
 
 PREFIX = "heaps"
 MAX_FOUND = 1 << 18  # matches that a call of the index should return at most
-_SHRINK = 8  # arrays that are this many times too large are freed
 
 
 class HeapPart:
@@ -128,13 +127,15 @@ class HeapPart:
             self._places = np.full(size, kernels.NONE, np.int32)
         rows, named = np.empty(n, np.int64), np.empty(n, np.int64)
         handles = named[: name_once(changes.handles[:n], self._places, rows, named)].astype(np.int32)
-        if len(changes.steps) > MAX_FOUND and len(changes.steps) > _SHRINK * n:
-            self._change_arrays = _make_changes(0)  # many results were open then, and no longer are
+        if n > MAX_FOUND:  # many results were open; they will hardly be again, so the arrays are given away
+            self._change_arrays = _make_changes(0)
+        else:
+            changes = kernels.HeapChanges._make(values[:n].copy() for values in changes)
         return Changes(
-            changes.steps[:n].copy(),
-            changes.slots[:n].copy(),
-            changes.enters[:n].copy(),
-            changes.scores[:n].copy(),
+            changes.steps[:n],
+            changes.slots[:n],
+            changes.enters[:n],
+            changes.scores[:n],
             messages.ids(handles),
             messages.seqs[handles],
             rows,
