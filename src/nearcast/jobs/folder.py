@@ -42,6 +42,11 @@ class Folder:
     def __init__(self, uri: str) -> None:
         self.files, self.path = _open(uri)
 
+    @property
+    def is_local(self) -> bool:
+        """True if files lie in the file system of this machine."""
+        return isinstance(self.files, fs.LocalFileSystem)
+
     def read(self, name: str) -> bytes:
         """Return a whole file."""
         with self.files.open_input_stream(self._at(name)) as source:

@@ -32,7 +32,7 @@ from nearcast.spark.job_handle import send_job
 from nearcast.spark.learn import fit_job, rescale_job
 from nearcast.spark.merge import join, merge
 from nearcast.spark.plugins import pack_plugins
-from nearcast.spark.settings import BATCHES_PER_SNAPSHOT, LOCAL, check_session
+from nearcast.spark.settings import BATCHES_PER_SNAPSHOT, LOCAL, check_session, choose_file_manager
 from nearcast.spark.static_subscriptions import StaticSubscriptions
 from nearcast.spark.worker import merge_replicas, reject_operations, work
 
@@ -171,6 +171,8 @@ def match_config(
         subscriptions = static.stream()
     frames_given = {"messages": messages, "subscriptions": subscriptions, "edges": edges}
     folder = _state_folder(messages, state) if _are_streams(frames_given) else None
+    if folder is not None:
+        choose_file_manager(spark, folder)
     begun = None if folder is None else EpochLog(folder).newest()
     if shards is None:
         in_session = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)

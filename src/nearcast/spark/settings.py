@@ -9,10 +9,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from nearcast.errors import StateError
+from nearcast.jobs.folder import Folder
 from nearcast.spark.java import find_java
 
 _STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _STATE = "spark.sql.streaming.stateStore"
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 SETTINGS = {
     f"{_STATE}.providerClass": _STORE,
@@ -83,6 +87,21 @@ def check_session(spark: SparkSession, *, shards: int | None = None) -> None:
         if found != rule:
             hint = f"Try nearcast.spark.session(shards={shards or 2})"
             raise StateError(f"{name} must be {rule}; got {found} (session). {hint}")
+
+
+def choose_file_manager(spark: SparkSession, folder: str) -> None:
+    """Set how Spark writes the checkpoint of a query, given its state folder, unless the session says so already.
+
+    Spark's default asks a process of its own, `readlink`, about links at every step of a local file: some 30 processes
+    per batch, which take longer than a small batch itself. The other manager does the same through `java.io.File`.
+    It must not be used elsewhere: a batch that is replayed replaces files, which HDFS only does through the default.
+    """
+    chosen = spark.conf.get(_FILE_MANAGER, None)
+    if Folder(folder).is_local:
+        if chosen is None:
+            spark.conf.set(_FILE_MANAGER, _LOCAL_FILES)
+    elif chosen == _LOCAL_FILES:
+        spark.conf.unset(_FILE_MANAGER)
 
 
 def driver_memory() -> str:
