@@ -30,6 +30,7 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",  # rows per block
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",  # fewer for long texts
     "spark.python.worker.reuse": "true",  # engines stay in memory between batches
+    "spark.python.unix.domain.socket.enabled": "true",  # over TCP each stage of a small batch waits 40 ms for itself
     "spark.python.daemon.module": "nearcast.spark.daemon",  # workers start with the pipeline imported
 }
 """The settings of `session`, besides one task per shard."""
