@@ -155,6 +155,7 @@ def messages_table(
     more: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> pa.Table:
     """Return some messages of a block as a table, with the shards of each if these matter, and further columns."""
+    batch.prepare_order()  # before the terms alone are encoded
     are_all = len(rows) == len(batch) and bool((np.diff(rows) == 1).all())
     part = batch if are_all else batch.take(rows)
     bounds = pa.array(part.term_indptr.astype(np.int32))
