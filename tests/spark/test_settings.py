@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 from nearcast.cli.spark_session import spark_session
 from nearcast.errors import NearcastError, StateError
 from nearcast.spark import check_session, match, session
-from nearcast.spark.settings import driver_memory
+from nearcast.spark.settings import choose_file_manager, driver_memory
 from nearcast.testing import strategies
 
 STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -97,3 +97,20 @@ def test_a_setting_that_is_wrong_is_named_with_its_rule_and_value(spark, shards)
     with pytest.raises(StateError, match=r"providerClass must be .*RocksDB.*; got somewhere\.Else"):
         empty = other.createDataFrame([], "id string, x double, y double, text string, kind string")
         match(empty, empty, space=strategies.PLANE)
+
+
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+def test_local_checkpoints_are_written_without_further_processes_and_others_as_spark_does(spark, tmp_path):
+    try:
+        choose_file_manager(spark, str(tmp_path))
+        assert spark.conf.get(FILE_MANAGER).endswith(".FileSystemBasedCheckpointFileManager")
+        choose_file_manager(spark, "memory://nearcast/state")
+        assert spark.conf.get(FILE_MANAGER, None) is None
+        spark.conf.set(FILE_MANAGER, "org.example.Own")
+        for folder in (str(tmp_path), "memory://nearcast/state"):
+            choose_file_manager(spark, folder)
+            assert spark.conf.get(FILE_MANAGER) == "org.example.Own", "what the session says stays"
+    finally:
+        spark.conf.unset(FILE_MANAGER)
