@@ -30,6 +30,7 @@ from nearcast.model.table_regions import SIDES, stored_regions
 from nearcast.ragged import positions, starts
 from nearcast.space import Space
 from nearcast.text import Analyzer, TermRows, Vocabulary
+from nearcast.text.encode import bytes_of, is_worth_a_kernel
 
 if TYPE_CHECKING:
     from nearcast.model.scoring import ScoringContext
@@ -90,7 +91,7 @@ class BooleanColumns:
         """
         vocabulary = scoring.vocabulary
         keywords = table["keywords"].combine_chunks()
-        is_all, is_any = _which(keywords, _ALL), _which(keywords, _ANY)
+        is_all, is_any = _operators(keywords)
         groups = [
             _plain(keywords, is_all, " AND ", vocabulary),
             _apart(_plain(keywords, is_any, " OR ", vocabulary)),
@@ -187,7 +188,18 @@ def _encode_keywords(table: pa.Table, vocabulary: Vocabulary) -> TermRows:
 
 def are_plain(keywords: pa.Array) -> npt.NDArray[np.bool_]:
     """Return which expressions use one operator only."""
-    return _which(keywords, _ALL) | _which(keywords, _ANY)
+    return np.logical_or(*_operators(keywords))
+
+
+def _operators(keywords: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which expressions need all of their words, and which any of them."""
+    if keywords.null_count or not is_worth_a_kernel(len(keywords)):
+        return _which(keywords, _ALL), _which(keywords, _ANY)
+    from nearcast.model._kernels.expressions import ALL, ANY, classify_expressions
+
+    kinds = np.empty(len(keywords), np.int8)
+    classify_expressions(*bytes_of(keywords), kinds)
+    return kinds == ALL, kinds == ANY
 
 
 Branches = tuple[Longs, Longs, Longs]

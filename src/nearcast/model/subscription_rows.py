@@ -108,7 +108,7 @@ def _store_filters(table: pa.Table, kind: type[Subscription], type_: pa.DataType
     given = {}
     if regions.codes.any():
         given["region"] = to_stored(regions)
-    if "where" in table.column_names:
+    if "where" in table.column_names and table["where"].null_count < len(table):
         given["where"] = table["where"].to_pylist()
     if not given:
         return pa.nulls(len(table), type_)
