@@ -86,6 +86,12 @@ class Owners:
         """bool (n_leaves,): whether a leaf has several cells."""
         return np.bincount(self.leaves, minlength=self.n_leaves) > 1
 
+    def continues(self, other: Owners) -> bool:
+        """Return whether the cells are those of other owners, in the same or other shards, and perhaps more."""
+        tables = ("open_indptr", "open_cells", "leaves", "keys", "key_cells")
+        pairs = [(getattr(other, name), getattr(self, name)) for name in tables]
+        return all(np.array_equal(before, after[: len(before)]) for before, after in pairs)
+
     def reassigned(self, shards: Ints) -> Owners:
         """Return the same cells with other shards."""
         made = replace(self, shards=shards)
@@ -249,6 +255,12 @@ class HybridRouting(ToSome):
             for _, rows, leaves, terms in self._posts(footprints)
         ]
         return CellPairs.joined(parts)
+
+    def refines(self, other: Self) -> bool:
+        """Return whether the routing is another one after cuts, splits and moves."""
+        mine, others = self.frequencies, other.frequencies
+        same = np.array_equal(mine.terms, others.terms) and np.array_equal(mine.shares, others.shares)
+        return same and self.tree.refines(other.tree) and self.owners.continues(other.owners)
 
     def posted_terms(self, footprints: Footprints) -> tuple[Longs, Longs]:
         """Return pairs of subscriptions and the terms that their branches are posted under."""

@@ -210,6 +210,11 @@ class CellWork:
             routing.subscription_cells(period.deleted),
         )
 
+    @property
+    def n_places(self) -> int:
+        """The number of pairs of a subscription and a cell."""
+        return len(self.subscriptions.rows)
+
     def table(self) -> CellTable:
         """Return the cells with their counts."""
         shards, period = self.routing.cell_shards, self.period
