@@ -44,6 +44,7 @@ Longs = npt.NDArray[np.int64]
 
 _AT_ONCE = 16_384  # subscriptions per call of `place`; each may overlap every leaf
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MOST_KEYS = 500_000  # terms in leaves with several cells, beyond which such leaves are no longer cut
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,10 @@ class HybridRouting(ToSome):
     def reassigned(self, shards: Ints) -> Self:
         """Return the routing with the same cells in other shards; it is fixed."""
         return replace(self.fixed(), owners=self.owners.reassigned(shards))
+
+    def may_cut(self, leaf: int) -> bool:
+        """Return whether the table of terms stays small: the halves of a leaf with several cells both have its terms."""
+        return len(self.owners.keys) < _MOST_KEYS or not self.owners.are_divided[leaf]
 
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
         """Return the routing with a leaf cut in two, whose cells stay in their shards; it is fixed."""

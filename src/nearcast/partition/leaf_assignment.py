@@ -82,6 +82,10 @@ class LeafRouting(ToSome):
         """Return the routing with the same cells in other shards."""
         return replace(self, assignment=shards)
 
+    def may_cut(self, leaf: int) -> bool:
+        """Return true: a cut adds one leaf."""
+        return True
+
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
         """Return the routing with a leaf cut in two, both in its shard."""
         tree = self.tree.cut(leaf, axis=axis, value=value)

@@ -73,7 +73,7 @@ def adjust(
     room = np.inf if most_moved == 1 else most_moved * float(period.sizes.sum() * period.weight)
     for _ in range(_ROUNDS * fixed.n_shards):
         loads = work.table().shard_loads
-        if not is_uneven(loads, sigma=sigma):
+        if not is_uneven(loads, sigma=sigma) or room <= 0:
             break
         source, target = int(np.argmax(loads)), int(np.argmin(loads))
         work, found, n_bytes = move_terms(work, source=source, target=target, room=room)
@@ -137,7 +137,8 @@ def _cut(work: DividedWork, shard: int, most: float) -> tuple[DividedWork, list[
         if work.n_places > MOST_PLACES * len(work.period.footprints):
             return work, steps
         heavy = (table.shards == shard) & (table.loads > most)
-        chosen = [leaf for leaf in np.unique(leaves[heavy]).tolist() if leaf not in whole]
+        routing = work.routing
+        chosen = [leaf for leaf in np.unique(leaves[heavy]).tolist() if leaf not in whole and routing.may_cut(leaf)]
         if not chosen or int(leaves.max()) + len(chosen) >= MOST_LEAVES * work.routing.n_shards:
             return work, steps
         found = {leaf: even_cut(leaf, work.points(np.flatnonzero(leaves == leaf))) for leaf in chosen}

@@ -58,6 +58,9 @@ class LeafCellRouting(CellRouting, Protocol):
     def cell_leaves(self) -> Ints:
         """int32 (n_cells,): the leaf of each cell."""
 
+    def may_cut(self, leaf: int) -> bool:
+        """Return whether a cut of a leaf leaves the routing small enough."""
+
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
         """Return the routing with a leaf cut in two, whose cells stay in their shards; it is fixed."""
 

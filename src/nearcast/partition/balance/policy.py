@@ -44,8 +44,8 @@ class Balance:
     retire_below: float = 0.1
     """The old routing retires when at most this share of the subscriptions is left of it."""
     most_moved: float = 1.0
-    """The share of the subscriptions, in bytes, that moves in one adjustment at most. With less, the batch in which they
-    move is shorter, and it takes more adjustments to make shards even."""
+    """The share of the subscriptions, in bytes, that moves in one adjustment at most. With less, the batch in which
+    they move is shorter, and it takes more adjustments to make shards even."""
 
     def __post_init__(self) -> None:
         ok = is_finite(self.sigma) and self.sigma >= 1
