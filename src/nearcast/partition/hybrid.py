@@ -273,7 +273,7 @@ class HybridRouting(ToSome):
         return replace(self.fixed(), owners=self.owners.reassigned(shards))
 
     def may_cut(self, leaf: int) -> bool:
-        """Return whether the table of terms stays small: the halves of a leaf with several cells both have its terms."""
+        """Return whether the table of terms stays small: both halves of a leaf with several cells have its terms."""
         return len(self.owners.keys) < _MOST_KEYS or not self.owners.are_divided[leaf]
 
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
