@@ -51,7 +51,8 @@ def in_places(rng, n):
     ("partitioner", "window"),
     [
         *((name, None) for name in DIVIDING_SPACE),
-        *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid")),
+        *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid", "prefix")),
+        ("keyword", None),
     ],
     ids=str,
 )
