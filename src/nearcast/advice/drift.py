@@ -186,7 +186,7 @@ def try_adjusting(
 
 def check_adjustable(routing: Any, name: str) -> None:
     """Raise `InvalidInput` for a routing whose load cannot be adjusted."""
-    rule = "must divide its work into cells to be adjusted: space_grid, space_kd, space_rtree or hybrid"
+    rule = "must divide its work into cells to be adjusted, as hybrid, space_kd or keyword do"
     require(has_cells(routing), "partitioner", rule, name, subject="drift")
 
 
