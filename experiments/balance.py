@@ -64,7 +64,7 @@ CHANGES = {"q1 to q3": ("q1", "q3"), WIDE: ("q2", "q1")}
 terms; those of q1 are small, so that it would divide space."""
 WIDE_SHARE = 0.4
 """The width and height of the box of a wide query, as shares of those of space."""
-CHANGE_HELD, CHANGE_BATCH, CHANGE_BATCHES = 50_000, 25_000, 44
+CHANGE_HELD, CHANGE_BATCH, CHANGE_BATCHES = 30_000, 15_000, 44
 """Subscriptions, messages of a batch, and batches."""
 CHANGE_STEADY, CHANGE_STEPS, CHANGE_LAST = 3, 15, 8
 """Batches before the change, batches in which all subscriptions are replaced once, and those compared at the end."""
