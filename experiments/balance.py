@@ -30,7 +30,7 @@ from nearcast.partition.balance.adjust import adjust
 from nearcast.partition.balance.cells import Period, has_cells, sizes_of
 from nearcast.partition.balance.changed_area import changed_area
 from nearcast.partition.balance.policy import Balance
-from nearcast.partition.balance.refit import decide
+from nearcast.partition.balance.refit import decide, shard_loads
 from nearcast.partition.balance.selection import SELECTIONS
 from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
@@ -414,7 +414,8 @@ def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, 
             "decide_s": 0.0,
         }
         moving = [0.0] * SHARDS
-        if how in ("local", "global"):
+        is_adjusted, is_last = how in ("local", "global"), number >= CHANGE_BATCHES - CHANGE_LAST
+        if is_adjusted or is_last:
             known, started = stored[::weight], time.process_time()
             period = Period.of(
                 batch,
@@ -424,6 +425,9 @@ def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, 
                 weight=weight,
                 counts_pairs=True,
             )
+            if is_last:
+                row["busiest_load"] = float(shard_loads(shards.routing, period).max())
+        if is_adjusted:
             tries = policy.tries_fresh(number + 1)
             made = decide(shards.routing, period, policy, fit=fit if tries else None, since=shards.seq)
             row["decide_s"] = time.process_time() - started

@@ -244,6 +244,10 @@ def _figures_of(rows: list[Row], what: str, how: str) -> list[str]:
 def _on_change(rows: list[Row], what: str) -> str:
     own = _of_run(rows, what, "global")
     share, longest = _late(rows, what, "global") / _late(rows, what, "fresh"), _longest(rows, what, "global")
+    load, fresh_load = (
+        median(row["busiest_load"] for row in _of_run(rows, what, how) if "busiest_load" in row)
+        for how in ("global", "fresh")
+    )
     begins = [row["batch"] for row in own if row["action"] == "refit"]
     ends = [row for row in own if row["action"] == "retire"]
     if begins:
@@ -257,8 +261,9 @@ def _on_change(rows: list[Row], what: str) -> str:
         story = "no fresh routing pays: none would lower the load of the busiest shard enough."
     return (
         f"In {what}, {story} The throughput ends at {share:.2f} of that of a fresh fit; the goal, {_AIM_FRESH:.1f},"
-        f" is {'reached' if share >= _AIM_FRESH else 'not reached'}. The longest batch takes {longest:.2f} times as"
-        f" long as those around it; the goal, {_AIM_LONGEST:.0f}, is"
+        f" is {'reached' if share >= _AIM_FRESH else 'not reached'}. By load, in counts that do not depend on the"
+        f" machine, the busiest shard does {load / fresh_load:.2f} times as much as after a fresh fit. The longest"
+        f" batch takes {longest:.2f} times as long as those around it; the goal, {_AIM_LONGEST:.0f}, is"
         f" {'reached' if longest <= _AIM_LONGEST else 'not reached'}."
     )
 
