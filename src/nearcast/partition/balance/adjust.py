@@ -41,7 +41,7 @@ PIECES = 16
 wander: the busiest shard has 1.54 times the mean load of the next batch with 4, and 1.37 times with 16."""
 MOST_LEAVES = 256
 """The most leaves per shard: beyond, none is cut."""
-MOST_PLACES = 8
+MOST_PLACES = 16
 """The most cells per subscription, on average: beyond, no leaf is cut. A cut of a leaf that boxes cover puts all of
 them into both halves, and more cells make each decision slower.
 """
