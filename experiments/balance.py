@@ -27,9 +27,10 @@ from nearcast.engine.transfer import Placement, Rerouting, pack_transfer, unpack
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition import PARTITIONERS, Masks, Partitioner, Routing, Sample, before_it, has_shard
 from nearcast.partition.balance.adjust import adjust
-from nearcast.partition.balance.cells import Period, sizes_of
+from nearcast.partition.balance.cells import Period, has_cells, sizes_of
+from nearcast.partition.balance.changed_area import changed_area
 from nearcast.partition.balance.policy import Balance
-from nearcast.partition.balance.refit import decide
+from nearcast.partition.balance.refit import decide, shard_loads
 from nearcast.partition.balance.selection import SELECTIONS
 from nearcast.partition.dkm import DkmPartitioner, DkmRouting
 from nearcast.partition.load import CHECK, HANDLE
@@ -57,15 +58,20 @@ STRIDE = BATCH
 """From the first message of a batch to that of the next, at any scale: the more, the farther hot spots have gone."""
 LOADS = (None, "products", "pairs")
 """No adjustments, adjustments by messages times subscriptions, and by the pairs that an index compares."""
-MIRRORED = "mirrored"
-CHANGES = ("q1 to q3", MIRRORED)
-"""What changes: the mix of queries, or where all queries and messages are, from the west to the east."""
-CHANGE_HELD, CHANGE_BATCH, CHANGE_BATCHES = 500_000, 100_000, 44
+WIDE = "wide to q1"
+CHANGES = {"q1 to q3": ("q1", "q3"), WIDE: ("q2", "q1")}
+"""What changes: the mix of queries before and after. Wide ones cover a large part of space, so that `hybrid` divides
+terms; those of q1 are small, so that it would divide space."""
+WIDE_SHARE = 0.4
+"""The width and height of the box of a wide query, as shares of those of space."""
+CHANGE_HELD, CHANGE_BATCH, CHANGE_BATCHES = 30_000, 15_000, 44
 """Subscriptions, messages of a batch, and batches."""
 CHANGE_STEADY, CHANGE_STEPS, CHANGE_LAST = 3, 15, 8
 """Batches before the change, batches in which all subscriptions are replaced once, and those compared at the end."""
 CHANGE_RETIRE = 0.02
 """An old routing retires when this share of the subscriptions is left of it."""
+CHANGE_MOVED = 0.01
+"""The share of the subscriptions that moves in one adjustment, at most."""
 ROUTINGS = ("stays", "local", "global", "fresh")
 """What happens to the routing: nothing, moves of cells, or fresh ones too; and one fitted to the last batch."""
 CHURN_SUBSCRIPTIONS, CHURN_MESSAGES = (20_000, 200_000), 100_000
@@ -281,6 +287,7 @@ def _placement(routing: Routing, *, before: Routing | None = None) -> Placement:
         lambda batch, sinces: place_added(routing, batch.footprints, sinces),
         routing.route,
         may_move=moves,
+        changed=None if before is None else changed_area(before, routing),
     )
 
 
@@ -310,27 +317,20 @@ def _boolean_stream(workload: Workload, subscriptions: pa.Table, messages: pa.Ta
 
 
 class _Change:
-    """A stream whose subscriptions come and go; from some batch on those that come, or all places, are others."""
+    """A stream whose subscriptions come and go; from some batch on those that come are of another mix."""
 
     def __init__(self, what: str, n: int, n_batch: int) -> None:
         self.what, self.n, self._n_batch = what, n, n_batch
         self._step, n_before = -(-n // CHANGE_STEPS), n + CHANGE_STEADY * -(-n // CHANGE_STEPS)
         workload = make("tweets")
-        xs = workload.space().bounds.xmin + workload.space().bounds.xmax
-        queries = ("q1", "q1" if what == MIRRORED else "q3")
         tables = [
             pa.concat_tables(workload.subscriptions("boolean", count, queries=name)).combine_chunks()
-            for count, name in zip((n_before, CHANGE_BATCHES * self._step), queries, strict=True)
+            for count, name in zip((n_before, CHANGE_BATCHES * self._step), CHANGES[what], strict=True)
         ]
-        ids = pa.array([f"later {row}" for row in range(len(tables[1]))])
-        tables[1] = _with(tables[1], id=ids)
+        if what == WIDE:
+            tables[0] = _widened(tables[0], workload.space().bounds)
+        tables[1] = _with(tables[1], id=pa.array([f"later {row}" for row in range(len(tables[1]))]))
         messages = pa.concat_tables(workload.messages(CHANGE_BATCHES * n_batch)).combine_chunks()
-        if what == MIRRORED:
-            xmin, xmax = (xs - tables[1][name].to_numpy() for name in ("xmax", "xmin"))
-            tables[1] = _with(tables[1], xmin=xmin, xmax=xmax)
-            shares = np.repeat([self.share(number) for number in range(CHANGE_BATCHES)], n_batch)
-            goes = np.arange(len(messages)) * 0.6180339887498949 % 1 < shares
-            messages = _with(messages, x=np.where(goes, xs - messages["x"].to_numpy(), messages["x"].to_numpy()))
         self.stream = _boolean_stream(workload, pa.concat_tables(tables), messages)
 
     def share(self, number: int) -> float:
@@ -364,16 +364,25 @@ def measure_global(scale: float) -> list[Row]:
     return rows
 
 
+def _compile(change: _Change, routing: Routing, number: int) -> None:
+    """Publish to a few subscriptions, of which some come, go and move."""
+    few = change.stored(number)[:1_000]
+    shards = _Shards(change.stream, routing, few)
+    shards.exchange(change.stream, few[:1], few[:1])
+    shards.publish(change.batch(number).slice(0, 1_000))
+    if has_cells(routing):
+        shards.reroute(routing.reassigned((routing.cell_shards + 1) % routing.n_shards))
+    shards.close()
+
+
 def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, how: str) -> Iterator[Row]:
     """Yield a row per batch; with `fresh` the last ones only, under a routing that is fitted to the last."""
     start, stream = CHANGE_BATCHES - CHANGE_LAST if how == "fresh" else 0, change.stream
+    _compile(change, routing, start)
     shards = _Shards(stream, routing, change.stored(start))
-    one = change.stored(start)[:1]
-    shards.exchange(stream, one, one)  # compiles, and warms caches
-    shards.publish(change.batch(start))
-    shards.reroute(routing)
+    shards.publish(change.batch(start))  # warms caches
     moving, weight = [0.0] * SHARDS, -(-change.n // _KNOWN)
-    policy = Balance(refit_every=int(how == "global"), retire_below=CHANGE_RETIRE)
+    policy = Balance(refit_every=int(how == "global"), retire_below=CHANGE_RETIRE, most_moved=CHANGE_MOVED)
     fit = partial(partitioner.fit, n_shards=SHARDS)
     sinces = np.zeros(len(stream.subscriptions), np.int64)
     for number in range(start, CHANGE_BATCHES):
@@ -389,6 +398,8 @@ def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, 
             "routing": how,
             "batch": number,
             "share": change.share(number),
+            "wide_share": WIDE_SHARE,
+            "most_moved": policy.most_moved,
             "messages": len(batch),
             "subscriptions": len(stored),
             "came": len(coming),
@@ -403,7 +414,8 @@ def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, 
             "decide_s": 0.0,
         }
         moving = [0.0] * SHARDS
-        if how in ("local", "global"):
+        is_adjusted, is_last = how in ("local", "global"), number >= CHANGE_BATCHES - CHANGE_LAST
+        if is_adjusted or is_last:
             known, started = stored[::weight], time.process_time()
             period = Period.of(
                 batch,
@@ -413,6 +425,9 @@ def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, 
                 weight=weight,
                 counts_pairs=True,
             )
+            if is_last:
+                row["busiest_load"] = float(shard_loads(shards.routing, period).max())
+        if is_adjusted:
             tries = policy.tries_fresh(number + 1)
             made = decide(shards.routing, period, policy, fit=fit if tries else None, since=shards.seq)
             row["decide_s"] = time.process_time() - started
@@ -421,6 +436,18 @@ def _run_change(change: _Change, routing: Routing, partitioner: Partitioner, *, 
                 row |= {"action": made.adjustment.action, "moved": made.adjustment.moved_subscriptions}
         yield row
     shards.close()
+
+
+def _widened(table: pa.Table, bounds: Box) -> pa.Table:
+    """Return boolean subscriptions with boxes around the same centres that cover a large part of space."""
+    sides: dict[str, Floats] = {}
+    for low, high, first, last in (
+        ("xmin", "xmax", bounds.xmin, bounds.xmax),
+        ("ymin", "ymax", bounds.ymin, bounds.ymax),
+    ):
+        centres, reach = (table[low].to_numpy() + table[high].to_numpy()) / 2, (last - first) * WIDE_SHARE / 2
+        sides |= {low: np.maximum(centres - reach, first), high: np.minimum(centres + reach, last)}
+    return _with(table, **sides)
 
 
 def _with(table: pa.Table, **columns: Any) -> pa.Table:

@@ -1,24 +1,29 @@
 """`nearcast advise` estimates every partitioner and presents the report."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from nearcast.advice import generated
-from nearcast.advice.report import recommend_measured
+from nearcast.advice.report import adjusted_costs, recommend_measured
+from nearcast.advice.shard_costs import Adjusting, ShardCosts, adjusting_of
 from nearcast.advice.trial import Trial, measure_constants
 from nearcast.cli import main
-from nearcast.partition import PARTITIONERS
-from nearcast.partition.estimate import estimate_partitioners
+from nearcast.partition import PARTITIONERS, Sample
+from nearcast.partition.balance.policy import Balance
+from nearcast.partition.estimate import Constants, MergeCost, estimate_partitioners, recommend
 from nearcast.partition.serialization import unpack
 
 NAMES = [partitioner.name for partitioner in PARTITIONERS]
 SMALL = ["--subscriptions", "300", "--sample", "400", "--shards", "4"]
 FIGURES = {
-    "name", "replication", "reach", "dropped", "busiest_us", "total_load", "busy_max_over_mean", "busy_max_over_min",
+    "name", "replication", "reach", "dropped", "busiest_us", "merging_us", "adjusted_us", "moved_per_message",
+    "total_load", "busy_max_over_mean", "busy_max_over_min",
     "load_max_over_mean", "load_max_over_min", "own_load_max_over_mean", "own_load_max_over_min", "fit_seconds",
     "placed_per_second", "routed_per_second", "messages_per_second", "replicas_after_run",
 }  # fmt: skip
@@ -109,13 +114,73 @@ def test_processes_are_not_run_and_do_not_share_messages(capsys):
     assert rows["hash"]["messages_per_second"] is None
 
 
-def test_for_processes_and_stateful_kinds_only_partitioners_that_route_to_all_are_considered(capsys):
-    words = ["--processes", "--kind", "nearest", "--partitioner", "space_kd"]
-    report = advise(capsys, *words, "--partitioner", "hash")
-    assert [row["name"] for row in report["partitioners"]] == ["hash"]
-    assert main(["advise", *SMALL, *words]) == 2
-    published = "partitioner must send every message to all processes, for stateful kinds; got ['space_kd']"
-    assert published in capsys.readouterr().err
+def test_for_processes_and_stateful_kinds_the_cost_of_merging_counts(capsys):
+    words = ["--processes", "--kind", "nearest", "--partitioner", "space_kd", "--partitioner", "hash"]
+    report = advise(capsys, *words)
+    rows = {row["name"]: row for row in report["partitioners"]}
+    assert report["merging"]["change_us"] > 0 and report["merging"]["changes"] > 0
+    assert report["move_us"] > 0
+    assert rows["hash"]["merging_us"] == 0.0
+    merging, replicas = report["merging"], rows["space_kd"]["replication"]
+    expected = merging["change_us"] * merging["changes"] * replicas / 4
+    assert rows["space_kd"]["merging_us"] == pytest.approx(expected, rel=0.01), "replicas are rounded"
+    assert advise(capsys, "--processes", "--partitioner", "hash")["merging"] is None, "boolean stores no results"
+
+
+def test_the_recommendation_changes_with_the_cost_of_merging():
+    stream = generated("tweets", ["nearest"], n_subscriptions=400, n_messages=400, window=10)
+    partitioners = [one for one in PARTITIONERS if one.name in ("hash", "space_kd")]
+
+    def recommended(change_us):
+        merging = MergeCost(change_us, changes=10.0)
+        constants = Constants(check=1e-9, handle=10.0, insert=1.0)
+        return recommend(
+            estimate_partitioners(
+                stream.sample, n_shards=4, partitioners=partitioners, constants=constants, in_threads=False,
+                merging=merging,
+            )
+        )[0].name  # fmt: skip
+
+    assert recommended(0.01) == "space_kd"
+    assert recommended(10.0) == "hash"
+
+
+def test_the_recommendation_changes_with_the_cost_of_moving():
+    stream = generated("tweets", ["boolean"], n_subscriptions=300, n_messages=400, window=10)
+    partitioners = [one for one in PARTITIONERS if one.name in ("space_grid", "space_kd")]
+    estimates = estimate_partitioners(stream.sample, n_shards=4, partitioners=partitioners, in_threads=False)
+    estimates = [replace(one, busy_us=np.full(4, 10.0)) for one in estimates]
+
+    def adjusted(move_us):
+        costs = ShardCosts(move_us, None)
+        return adjusted_costs(estimates, {"space_kd": Adjusting(busiest=0.5, moved=0.1)}, costs)
+
+    taken, reason = recommend(estimates, adjusted_us=adjusted(10.0))
+    assert (taken.name, adjusted(10.0)) == ("space_kd", {"space_kd": 6.0})
+    assert reason.startswith("its busiest shard works 6 microseconds a message if its load is adjusted")
+    assert recommend(estimates, adjusted_us=adjusted(100.0))[0].name == "space_grid"
+    trials = {name: Trial(100.0, 1.0) for name in ("space_grid", "space_kd")}
+    taken, reason = recommend_measured(estimates, trials, adjusted_us=adjusted(10.0))
+    assert taken.name == "space_kd"
+    assert reason.startswith("it would handle 167 messages per second with load adjustment, and handled 100 in a")
+    assert recommend_measured(estimates, trials, adjusted_us=adjusted(100.0))[0].name == "space_grid"
+
+
+def test_an_adjustment_is_found_where_later_messages_are_elsewhere():
+    stream = generated("tweets", ["boolean"], n_subscriptions=2_000, n_messages=2_000, window=10)
+    footprints, messages = stream.sample
+    sample = Sample(footprints, messages.take(np.argsort(messages.xs, kind="stable")))
+    named = {one.name: one for one in PARTITIONERS}
+
+    def found(name, *, in_threads=False):
+        return adjusting_of(named[name], sample, n_shards=4, in_threads=in_threads, balance=Balance())
+
+    adjusting = found("space_kd")
+    assert adjusting is not None
+    assert 0 < adjusting.busiest < 0.8
+    assert adjusting.moved > 0
+    assert found("hash") is None, "it has no cells"
+    assert found("location", in_threads=True) is None, "threads share all subscriptions"
 
 
 def test_kinds_can_be_mixed(capsys):

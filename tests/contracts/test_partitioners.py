@@ -190,7 +190,7 @@ def unbalanced(partitioner, n_shards, random_fields, rng):
 
 def test_some_routings_are_tables_of_cells():
     assert {p.name for p in ADJUSTABLE} == {
-        "location", "space_grid", "space_kd", "space_rtree", "hybrid", "knn_keyword", "knn_space", "dkm",
+        "keyword", "prefix", "location", "space_grid", "space_kd", "space_rtree", "hybrid", "knn_keyword", "knn_space", "dkm",
     }  # fmt: skip
 
 

@@ -51,7 +51,8 @@ def in_places(rng, n):
     ("partitioner", "window"),
     [
         *((name, None) for name in DIVIDING_SPACE),
-        *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid")),
+        *((name, nc.CountWindow(50)) for name in ("hybrid", "space_grid", "prefix")),
+        ("keyword", None),
     ],
     ids=str,
 )
@@ -245,3 +246,29 @@ def test_a_balance_that_cannot_be_kept_is_refused(options, message):
     with pytest.raises(nc.InvalidInput, match=message):
         make_engine(2, **options)
     assert make_engine(2, balance=False).adjustments == ()
+
+
+def test_regions_of_every_form_move_with_their_cells():
+    """A change looks only at boxes around the cells that move; circles and polygons have no box of their own."""
+    rng = random.Random(5)
+    subscriptions = []
+    for i in range(60):
+        x, y = (round(rng.uniform(0.1, 0.9), 3) for _ in range(2))
+        square = [(x - 0.05, y - 0.05), (x + 0.05, y - 0.05), (x + 0.05, y + 0.05), (x - 0.05, y + 0.05)]
+        region = [nc.Box.around((x, y), 0.05), nc.Circle((x, y), 0.05), nc.Polygon(square)][i % 3]
+        subscriptions.append(nc.BooleanSubscription(f"s{i}", region=region, keywords="sale"))
+    points = [(rng.random(), rng.random()) for _ in range(300)]
+    messages = [nc.Message(f"m{i}", point, "sale") for i, point in enumerate(points)]
+    alone, shared = make_engine(1), make_engine(3, partitioner="space_kd", balance=nc.Balance())
+    for engine in (alone, shared):
+        engine.subscribe(subscriptions)
+    for step in range(6):
+        routing = shared._shards.router.routing
+        shards = routing.cell_shards.copy()
+        moved = rng.randrange(len(shards))
+        shards[moved] = (shards[moved] + 1) % 3
+        leaf = int(routing.cell_leaves[moved])
+        cut = routing.reassigned(shards).cut(leaf, axis=step % 2, value=rng.random())
+        shared._shards.reroute(cut)
+        again = [replace(message, id=f"{message.id}.{step}") for message in messages]
+        assert changes(shared.publish(again)) == changes(alone.publish(again)) != []

@@ -48,7 +48,7 @@ def test_fresh_routings_report_the_same_updates(monkeypatch):
     monkeypatch.setattr(balance, "CHANGE_STEADY", 1)
     monkeypatch.setattr(balance, "CHANGE_STEPS", 3)
     monkeypatch.setattr(balance, "CHANGE_LAST", 3)
-    monkeypatch.setattr(balance, "CHANGES", (balance.MIRRORED,))
+    monkeypatch.setattr(balance, "CHANGES", {balance.WIDE: balance.CHANGES[balance.WIDE]})
     monkeypatch.setattr(balance, "Balance", partial(Balance, refit_gain=1e-9))
     rows = balance.measure_global(0.004)
     runs = {how: [row for row in rows if row["routing"] == how] for how in balance.ROUTINGS}

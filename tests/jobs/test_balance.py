@@ -24,7 +24,7 @@ from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.transition import TransitionRouting
 from spark import inputs
 
-SOAK = ("space_kd", "location")
+SOAK = ("space_kd", "location", "keyword", "prefix")
 EAGER = nc.Balance(sigma=1.0, every=1)
 
 

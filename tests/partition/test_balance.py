@@ -17,6 +17,7 @@ from nearcast.partition.balance.adjust import adjust, is_uneven
 from nearcast.partition.balance.adjustment import Adjustment
 from nearcast.partition.balance.cells import CellWork, Period, measure
 from nearcast.partition.balance.even_cut import even_cut
+from nearcast.partition.balance.policy import Balance
 from nearcast.partition.balance.selection import SELECTIONS
 from nearcast.partition.balance.steps import Cut, Move, Refit, Retire, Split, from_json, to_json
 from nearcast.partition.balance.term_moves import applied, halves, move_terms
@@ -325,7 +326,7 @@ def test_terms_move_where_that_lowers_the_total_load(monkeypatch):
     monkeypatch.setattr(f"{__name__}.CHECK", 1.0)
     for seed in range(effort(5, 50)):
         routing, period = uneven_terms(seed)
-        work, steps = move_terms(CellWork.of(routing, period), source=0, target=1)
+        work, steps, _ = move_terms(CellWork.of(routing, period), source=0, target=1)
         before, after = (loads_by_definition(one, period) for one in (routing, work.routing))
         assert isinstance(steps[0], Split)
         assert sum(after) < sum(before)
@@ -346,7 +347,7 @@ def test_terms_move_where_that_lowers_the_total_load(monkeypatch):
 
 def test_terms_stay_where_moving_them_would_raise_the_total_load():
     routing, period = uneven_terms()  # CHECK is small here: what counts is that both shards handle a message
-    work, steps = move_terms(CellWork.of(routing, period), source=0, target=1)
+    work, steps, _ = move_terms(CellWork.of(routing, period), source=0, target=1)
     assert steps == []
     assert work.routing is routing
 
@@ -359,9 +360,9 @@ def test_cells_of_one_leaf_are_merged_where_that_lowers_the_total_load():
     routing = replace(routing, n_shards=3, loads=np.zeros(3)).cut(0, axis=0, value=50.0)
     routing = routing.split(0, np.array([1]), shard=1).reassigned(np.array([0, 1, 1], np.int32))
     period = Period.of(messages, footprints)  # shard 1 has the east, and term 1 of the west; shard 0 all of the west
-    work, steps = move_terms(CellWork.of(routing, period), source=1, target=2)
+    work, steps, _ = move_terms(CellWork.of(routing, period), source=1, target=2)
     assert steps == [], "shard 2 has no cell of the west"
-    work, steps = move_terms(CellWork.of(routing, period), source=1, target=0)
+    work, steps, _ = move_terms(CellWork.of(routing, period), source=1, target=0)
     assert steps == [Move((2,), 1, 0)]
     before, after = (loads_by_definition(one, period) for one in (routing, work.routing))
     assert sum(after) < sum(before) - 29, "30 messages are handled once"
@@ -498,3 +499,32 @@ def test_what_cannot_be_adjusted_is_refused():
         Period.of(messages, footprints, message_weight=-1)
     with pytest.raises(InvalidInput, match="are_new must hold one value for each of 10 subscriptions; got 1"):
         Period.of(messages, footprints, are_new=np.ones(1, np.bool_))
+
+
+@every_partitioner
+def test_an_adjustment_moves_no_more_than_it_may(partitioner):
+    routing, period = drifted(partitioner)
+    whole, part = adjust(routing, period), adjust(routing, period, most_moved=0.05)
+    assert whole is not None
+    assert part is not None
+    assert whole.adjustment.moved_bytes > 0.05 * period.sizes.sum() >= part.adjustment.moved_bytes > 0
+    assert max(part.adjustment.loads_after) < max(part.adjustment.loads_before)
+    assert pack(part.adjustment.replay(routing)) == pack(part.routing)
+    for share in (0.0, 1.1):
+        with pytest.raises(InvalidInput, match="most_moved must be"):
+            adjust(routing, period, most_moved=share)
+
+
+def test_leaves_that_boxes_cover_are_not_cut():
+    footprints, messages = world(hot=(20.0, 70.0), share=0.6)
+    wide = replace(footprints, boxes=np.tile([[-1.0, -1.0, 101.0, 101.0]], (len(footprints), 1)))
+    routing = fitted(SpaceKdPartitioner(), n_shards=4, seed=0)
+    made = adjust(routing, Period.of(messages, wide))
+    assert made is None or made.routing.tree.n_leaves <= 2 * 16 + 1
+
+
+def test_the_share_that_may_move_is_checked():
+    assert Balance(most_moved=0.5).most_moved == 0.5
+    for share in (0, 1.5, float("nan")):
+        with pytest.raises(InvalidInput, match="most_moved must be a number above 0 and at most 1"):
+            Balance(most_moved=share)

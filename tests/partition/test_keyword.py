@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearcast import InvalidInput
 from nearcast.model import Footprints, MessageBatch
+from nearcast.partition.balance.adjust import adjust
+from nearcast.partition.balance.cells import Period
 from nearcast.partition.base import Sample
 from nearcast.partition.keyword import KeywordPartitioner
 from nearcast.partition.masks import as_ints
 from nearcast.partition.prefix import PrefixPartitioner
+from nearcast.partition.serialization import pack, unpack
 from nearcast.text import TermRows, Vocabulary
 
 
@@ -122,3 +126,51 @@ def test_prefix_has_the_cuts_of_keyword_and_narrows_footprints():
     keyword, prefix = (one().fit(sample, n_shards=8) for one in (KeywordPartitioner, PrefixPartitioner))
     assert prefix.words.shards.tolist() == keyword.words.shards.tolist()
     assert (keyword.narrows, prefix.narrows) == (False, True)
+
+
+def topics(n, *, busy, share, seed=0):
+    """Return subscriptions and messages of 40 terms; a share of the messages holds one of the busy terms."""
+    rng = np.random.default_rng(seed)
+    branches = [[{int(term)}] for term in rng.integers(0, 40, n)]
+    chosen = np.where(rng.random(2 * n) < share, rng.choice(busy, 2 * n), rng.integers(0, 40, 2 * n))
+    return footprints_of(branches), messages_of([{int(term)} for term in chosen])
+
+
+@pytest.mark.parametrize("partitioner", [KeywordPartitioner(), PrefixPartitioner()], ids=["keyword", "prefix"])
+def test_an_overloaded_shard_splits_and_idle_ones_take_over_runs_of_terms(partitioner):
+    footprints, early = topics(400, busy=[0], share=0.0)
+    routing = partitioner.fit(Sample(footprints, early), n_shards=4)
+    heaviest = int(np.bincount(routing.words.shards).argmax())
+    busy = routing.words.terms[routing.words.shards == heaviest]
+    _, late = topics(400, busy=busy, share=0.9, seed=1)
+    period = Period.of(late, footprints, counts_pairs=True)
+    made = adjust(routing, period)
+    assert made is not None
+    before, after = made.adjustment.loads_before, made.adjustment.loads_after
+    assert max(before) > 2 * np.mean(before)
+    assert max(after) < 1.3 * np.mean(after)
+    assert {step.name for step in made.adjustment.steps} == {"cut", "move"}
+    adjusted = made.routing
+    assert not adjusted.narrows
+    order = np.argsort(adjusted.ranks)
+    runs = adjusted.cells[order]
+    assert len(np.unique(runs)) == np.count_nonzero(np.diff(runs)) + 1, "each cell is one run of terms"
+    assert set(adjusted.words.shards_of(busy).tolist()) > {heaviest}, "other shards have some of the busy terms"
+
+
+def test_terms_of_a_new_topic_move_too():
+    footprints, early = topics(100, busy=[0], share=0.0)
+    routing = KeywordPartitioner().fit(Sample(footprints, early), n_shards=3)
+    new = np.array([301, 304, 302])  # by their ids in shards 1, 1 and 2
+    assert routing.words.shards_of(new).tolist() == [1, 1, 2]
+    assert routing.message_cells(messages_of([{301}, {302, 5}])).cells[0] == 1
+    moved = routing.reassigned(np.where(routing.cell_leaves == 1, 0, routing.cell_shards))
+    assert moved.words.shards_of(new).tolist() == [0, 0, 2]
+    assert as_ints(moved.route(messages_of([{304}]))) == [1]
+    assert as_ints(moved.place(footprints_of([[{301}], [{302}]]))) == [1, 4]
+    again = unpack(pack(moved))
+    assert again.words.shards_of(new).tolist() == [0, 0, 2]
+    assert not moved.may_cut(1) and moved.may_cut(3)
+    for leaf, axis in ((1, 0), (3, 1)):
+        with pytest.raises(InvalidInput):
+            moved.cut(leaf, axis=axis, value=2.0)

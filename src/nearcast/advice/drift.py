@@ -172,7 +172,9 @@ def try_adjusting(
         watch(f"{partitioner.name}, period {number} of {n_periods}")
         period = Period.of(part, footprints, counts_pairs=balance.load == "pairs")
         loads = shard_loads(fixed, period), shard_loads(adjusted, period)
-        made = adjust(adjusted, period, sigma=balance.sigma, selection=balance.selection)
+        made = adjust(
+            adjusted, period, sigma=balance.sigma, selection=balance.selection, most_moved=balance.most_moved
+        )
         before, adjusted = adjusted, adjusted if made is None else made.routing
         fresh = partitioner.fit(Sample(footprints, part), n_shards=n_shards).fixed()
         pays = refit(before, adjusted, period, balance, fresh=fresh)
@@ -184,7 +186,7 @@ def try_adjusting(
 
 def check_adjustable(routing: Any, name: str) -> None:
     """Raise `InvalidInput` for a routing whose load cannot be adjusted."""
-    rule = "must divide its work into cells to be adjusted: space_grid, space_kd, space_rtree or hybrid"
+    rule = "must divide its work into cells to be adjusted, as hybrid, space_kd or keyword do"
     require(has_cells(routing), "partitioner", rule, name, subject="drift")
 
 

@@ -78,7 +78,7 @@ def _words(report: AdviceReport) -> str:
     return (
         f"Busy: the time per message of each shard; {COLUMNS_EXPLAINED}. The load counts {check:.2g} µs for "
         f"a message and a subscription, {handle:.2g} for a message and {insert:.2g} for a subscription, as measured "
-        "here."
+        f"here. {report.costs_explained}"
     )
 
 

@@ -27,7 +27,7 @@ NAME = "advise"
 HELP = "recommend a partitioner for a stream"
 
 _QUIET = "NEARCAST_QUIET"
-_WIDE = 100  # width of the table without a terminal
+_WIDE = 112  # width of the table without a terminal
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -204,5 +204,5 @@ def _print_table(report: AdviceReport) -> None:
         table.add_row(name, *cells, style="bold" if name == report.taken.name else None)
     console = Console(width=None if sys.stdout.isatty() else _WIDE)
     console.print(table)
-    console.print(f"{COLUMNS_EXPLAINED}.\n", style="dim", highlight=False)
+    console.print(f"{COLUMNS_EXPLAINED}. {report.costs_explained}\n", style="dim", highlight=False)
     console.print(f"[bold]{report.taken.name}[/bold]: {report.reason}.", highlight=False)

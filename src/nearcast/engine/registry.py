@@ -15,6 +15,7 @@ registry grows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,10 @@ class SubscriptionRegistry:
         columns |= unpack_ids(ids).columns | {"expires_at": self._ends_of(slots)}
         schema = stored_schema(self._kind)
         return pa.Table.from_arrays([columns[field.name] for field in schema], schema=schema)
+
+    def numbers(self, slots: Slots, fields: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return some fields of floating-point numbers of slots, a column for each; NaN where there is none."""
+        return np.column_stack([self._array("floats")[slots, self._floats.index(field)] for field in fields])
 
     def ids(self, slots: Slots) -> IdColumn:
         """Return the ids of slots; records are read only for long ones."""

@@ -12,6 +12,7 @@ from nearcast.engine.state import SavedSubscriptions
 from nearcast.engine.transfer import Flags, Longs, Placement, Rerouting
 from nearcast.model import ScoringContext, SubscriptionBatch
 from nearcast.partition import Masks, Routing, are_empty, before_it, has_shard
+from nearcast.partition.balance.changed_area import Area, changed_area
 from nearcast.partition.transition import TransitionRouting, may_move, place_added
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def moving(
     found: dict[int, list[SavedSubscriptions]] = {}
     for matcher in matchers:
         parts: dict[int, list[tuple[Slots, Masks]]] = {}
-        for slots, after in _placed(matcher, scoring, change.after, may_move=change.after.may_move):
+        for slots, after in _placed(matcher, scoring, change.after, moves=True):
             if change.before.sends_all:  # each lives in one shard, this one
                 leave, held = np.flatnonzero(~has_shard(after, change.shard)), None
             else:
@@ -78,7 +79,7 @@ def staying(
 def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: int, after: Placement) -> None:
     """Remove the subscriptions that a shard does not keep, and set the earlier replicas of the others."""
     for matcher in matchers:
-        for slots, masks in _placed(matcher, scoring, after, may_move=after.may_move):
+        for slots, masks in _placed(matcher, scoring, after, moves=True):
             stay = has_shard(masks, shard)
             if not stay.all():
                 matcher.delete(slots[~stay])
@@ -86,15 +87,15 @@ def release_moved(matchers: Iterable[Matcher], scoring: ScoringContext, shard: i
 
 
 def _placed(
-    matcher: Matcher, scoring: ScoringContext, by: Placement, *, may_move: Callable[[Longs], Flags] | None = None
+    matcher: Matcher, scoring: ScoringContext, by: Placement, *, moves: bool = False
 ) -> Iterator[tuple[Slots, Masks]]:
     """Yield the subscriptions of a matcher with the shards in which a routing places them, in pieces.
 
-    With `may_move` those are left out that stay where they are.
+    With `moves` those are left out that certainly stay where they are.
     """
     taken = matcher.registry.taken()
-    if may_move is not None:
-        taken = taken[may_move(matcher.registry.sinces(taken))]
+    if moves:
+        taken = _movable(matcher, taken, scoring, may_move=by.may_move, changed=by.changed)
     at_once = ROWS_AT_ONCE if by.place_ids is None else _IDS_AT_ONCE
     for start in range(0, len(taken), at_once):
         slots = taken[start : start + at_once]
@@ -102,6 +103,27 @@ def _placed(
             yield slots, by.place(_batch(matcher, slots, scoring), matcher.registry.sinces(slots))
         else:
             yield slots, by.place_ids(matcher.registry.ids(slots))
+
+
+def _movable(
+    owner: Matcher | ResultMerger,
+    slots: Slots,
+    scoring: ScoringContext,
+    *,
+    may_move: Callable[[Longs], Flags] | None,
+    changed: Area | None,
+) -> Slots:
+    """Return subscriptions without those that certainly stay where they are."""
+    if may_move is not None:
+        slots = slots[may_move(owner.registry.sinces(slots))]
+    if changed is None or owner.kind.box_fields is None:
+        return slots
+    boxes = owner.registry.numbers(slots, owner.kind.box_fields)
+    are_plain = boxes[:, 0] <= boxes[:, 2]  # neither missing nor across the antimeridian
+    rows = np.flatnonzero(are_plain)
+    moved = ~are_plain
+    moved[rows] = changed(scoring.space.clipped(boxes[rows]))
+    return slots[moved]
 
 
 def _batch(matcher: Matcher, slots: Slots, scoring: ScoringContext) -> SubscriptionBatch:
@@ -123,11 +145,9 @@ def misplaced(
     owners: Iterable[Matcher | ResultMerger], scoring: ScoringContext, before: Routing, after: Routing
 ) -> Iterator[tuple[SubscriptionBatch, SavedSubscriptions]]:
     """Yield the subscriptions that another routing of the same shards places in other ones."""
-    may_move = _may_move(before, after)
+    may_move, changed = _may_move(before, after), changed_area(before, after)
     for owner in owners:
-        own = counted(owner)
-        if may_move is not None:
-            own = own[may_move(owner.registry.sinces(own))]
+        own = _movable(owner, counted(owner), scoring, may_move=may_move, changed=changed)
         for start in range(0, len(own), ROWS_AT_ONCE):
             slots = own[start : start + ROWS_AT_ONCE]
             subscriptions = SubscriptionBatch(owner.kind, owner.registry.rows(slots), scoring)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.engine.distinct_numbers import distinct
 from nearcast.model import IdColumn, Subscription, SubscriptionBatch
 from nearcast.window import Changes, Results, Ticks
 
@@ -204,15 +205,3 @@ class ReplicaLog:
             once, rows = np.unique(seqs, return_index=True)
             bodies = None if self.bodies is None else self.bodies.of(once)
             self._messages.append(ReplicaMessages(once, ids.take(rows).strings, bodies))
-
-
-def distinct(numbers: npt.NDArray[np.integer]) -> tuple[Longs, Longs]:
-    """Return the distinct ones of small numbers, ascending, and the row of each among them.
-
-    >>> [column.tolist() for column in distinct(np.array([7, 2, 7]))]
-    [[2, 7], [1, 0, 1]]
-    """
-    are_used = np.zeros(int(numbers.max(initial=-1)) + 1, np.bool_)
-    are_used[numbers] = True
-    row_of = np.cumsum(are_used) - 1
-    return np.flatnonzero(are_used), row_of[numbers]

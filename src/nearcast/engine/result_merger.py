@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from nearcast._jit import Arena, column
 from nearcast.engine._kernels import merger as kernels
+from nearcast.engine.distinct_numbers import distinct_seqs
 from nearcast.engine.explain import explain
 from nearcast.engine.registry import SubscriptionRegistry
 from nearcast.model import (
@@ -163,12 +164,10 @@ class ResultMerger:
         n = int(kernels.merge(self._arrays, self._sign, deltas, out, np.empty(most), np.empty(most, np.int64)))
         steps, seqs, enters = out.steps[:n], out.seqs[:n], out.enters[:n]
         n_matched = int(np.sum(enters & (seqs == ticks.seqs[steps])))
-        mentioned, rows = np.unique(seqs, return_inverse=True)
+        mentioned, rows = distinct_seqs(seqs)
         named = self._ids(mentioned)
         self._forget_messages()
-        return Changes(
-            steps, out.slots[:n], enters, out.scores[:n], named, mentioned, rows.astype(np.int64), n_matched
-        )
+        return Changes(steps, out.slots[:n], enters, out.scores[:n], named, mentioned, rows, n_matched)
 
     def _delta(self, shard: int, changes: Changes) -> kernels.Deltas:
         """Return the changes of the replicas of a shard, and remember the messages that enter."""

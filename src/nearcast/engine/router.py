@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from nearcast.model import Footprints, MessageBatch, Subscription, SubscriptionBatch
 from nearcast.partition import Masks, Routing, Sample, ShardArea, are_empty, mask_of, rows_of_shards
+from nearcast.partition.balance.cells import has_cells
 from nearcast.partition.fitting import fit
 from nearcast.partition.serialization import pack, unpack
 from nearcast.partition.transition import place_added
@@ -56,7 +57,10 @@ class Router:
         footprints = Footprints.joined([batch.routing_footprints for batch in batches])
         routing = fit(self._partitioner, Sample(footprints, recent().for_routing), n_shards=self._n_shards)
         is_fixed = self._is_adjusted or (self._has_window and not routing.sends_all)
-        self._routing = routing.fixed() if is_fixed else routing
+        routing = routing.fixed() if is_fixed else routing
+        if self._is_adjusted and routing.narrows and has_cells(routing):
+            routing = routing.reassigned(routing.cell_shards)  # which places by all terms
+        self._routing = routing
 
     @property
     def is_fitted(self) -> bool:

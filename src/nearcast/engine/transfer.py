@@ -25,6 +25,7 @@ from nearcast.engine.state import EngineState
 from nearcast.errors import FormatError
 from nearcast.model import IdColumn, MessageBatch, SubscriptionBatch
 from nearcast.partition import Masks
+from nearcast.partition.balance.changed_area import Area
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -47,6 +48,8 @@ class Placement(NamedTuple):
     """Returns which subscriptions stay where an old routing placed them, given the step at which each was added."""
     may_move: Callable[[Longs], Flags] | None = None
     """Returns which subscriptions the routing before may have placed elsewhere; None if all."""
+    changed: Area | None = None
+    """Where the routing before may have placed subscriptions elsewhere; None for everywhere."""
 
 
 class Rerouting(NamedTuple):

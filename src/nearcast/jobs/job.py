@@ -24,6 +24,7 @@ from nearcast.jobs.plugins import register_plugins
 from nearcast.model import MessageBatch, ScoringContext, Subscription, SubscriptionBatch
 from nearcast.model.columns import messages_from_table
 from nearcast.partition import MAX_SHARDS, Routing, Sample, place_by_key
+from nearcast.partition.balance.changed_area import changed_area
 from nearcast.partition.balance.policy import Balance
 from nearcast.partition.balance.steps import Refit, Retire
 from nearcast.partition.fitting import check_partitioner, fit
@@ -79,6 +80,8 @@ class Job:
     """The step that divides old from new subscriptions in the epoch, see `QueryEpochs.since`."""
     action: str = ""
     """What led to the epoch, see `Epoch.action`."""
+    before: bytes | None = None
+    """The routing of the epoch before, None if it is unknown: then all subscriptions may move."""
 
     def __post_init__(self) -> None:
         for name in ("shards", "threads", "batches_per_snapshot"):
@@ -140,15 +143,20 @@ class Job:
     def _by_epoch(self) -> dict[tuple[int, int], Job]:
         return {}
 
-    def at(self, epoch: Epoch, *, since: int = 0) -> Job:
+    def at(self, epoch: Epoch, *, since: int = 0, before: Epoch | None = None) -> Job:
         """Return the job with the shards and the routing of an epoch; the same object every time.
 
-        Shards need the step by which a transition decides which subscriptions are old.
+        Shards need the step by which a transition decides which subscriptions are old, and the epoch before.
         """
         known = epoch.number, since
         if known not in self._by_epoch:
             self._by_epoch[known] = replace(
-                self, shards=epoch.shards, fitted=epoch.routing, since=since, action=epoch.action
+                self,
+                shards=epoch.shards,
+                fitted=epoch.routing,
+                since=since,
+                action=epoch.action,
+                before=None if before is None else before.routing,
             )
         return self._by_epoch[known]
 
@@ -176,6 +184,7 @@ class Job:
             lambda messages: routing.route(messages.for_routing),
             are_old=partial(are_old, routing),
             may_move=self._may_move,
+            changed=None if self.before is None else changed_area(unpack(self.before), routing),
         )
 
     @property

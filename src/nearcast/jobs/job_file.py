@@ -6,7 +6,7 @@
     [messages]       format, path, options, schema, select        [updates]    format, path, options, select
     [subscriptions]  the same, static                             [rejected]   the same
     [edges]          the same
-    [balance]        sigma, selection, every, load, refit_every, refit_gain, retire_below
+    [balance]        sigma, selection, every, load, refit_every, refit_gain, retire_below, most_moved
     [run]            checkpoint, state, trigger, clock, max_ahead
 
 Paths are relative to the file, so that a job can be moved as a folder. Reading a job file runs nothing.

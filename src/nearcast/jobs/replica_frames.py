@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nearcast.engine.distinct_numbers import distinct, distinct_seqs
 from nearcast.engine.replica_log import (
     BEGIN,
     ENTER,
@@ -28,7 +29,6 @@ from nearcast.engine.replica_log import (
     ReplicaLog,
     ReplicaMessages,
     ReplicaRows,
-    distinct,
 )
 from nearcast.jobs.frame import Frame, pack
 from nearcast.jobs.job import Job
@@ -187,7 +187,7 @@ class ReplicaChanges(NamedTuple):
         """Return the rows of some subscriptions, with what they refer to."""
         if are_chosen.all():
             return self
-        rows = self.rows.take(are_chosen[self.rows.names])
+        rows = self.rows.take(np.flatnonzero(are_chosen[self.rows.names]))
         seqs, begun = rows.seqs, {}
         for number, kind in enumerate(self.kinds):
             own = np.flatnonzero((rows.events == BEGIN) & (rows.kinds == number))
@@ -197,7 +197,8 @@ class ReplicaChanges(NamedTuple):
         steps, of_rows = distinct(rows.steps)
         known = self.messages["seq"].to_numpy()
         are_mentioned = np.zeros(len(known), np.bool_)
-        are_mentioned[np.searchsorted(known, seqs[rows.events == ENTER])] = True
+        entering, _ = distinct_seqs(seqs[rows.events == ENTER])
+        are_mentioned[np.searchsorted(known, entering)] = True
         number_of = (np.cumsum(are_chosen) - 1).astype(np.int32)
         return self._replace(
             steps=self.steps.take(pa.array(steps)).combine_chunks(),

@@ -113,7 +113,9 @@ class ShardRun:
 
     def _job_of(self, epoch: int, *, seq: int | None = None) -> Job:
         """Return the job in an epoch, given the number of messages so far if it has not begun yet."""
-        return self._base.at(self._epochs.log.read(epoch), since=self._epochs.since(epoch, seq=seq))
+        log = self._epochs.log
+        before = log.read(epoch - 1) if epoch else None
+        return self._base.at(log.read(epoch), since=self._epochs.since(epoch, seq=seq), before=before)
 
     def _begin(self, stored: ShardManifest | None) -> tuple[ShardManifest, ReadMoves]:
         """Return the manifest to begin with, and what moves to the shard if an epoch begins."""

@@ -22,6 +22,7 @@ from nearcast.model.result_policy import MATCHES, ResultPolicy
 from nearcast.model.scoring import ScoringContext
 from nearcast.model.subscription import Scorer, Subscription, about
 from nearcast.model.subscription_columns import BooleanColumns, SubscriptionColumns
+from nearcast.model.table_regions import SIDES
 from nearcast.space import Box, Region
 from nearcast.space.region_columns import BOX, RegionColumns
 from nearcast.text import SIMPLE, Analyzer, Text, find_analyzer
@@ -42,6 +43,7 @@ class BooleanSubscription(Subscription):
     label: ClassVar[str] = "Alert in a region"
     help: ClassVar[str] = "Every message inside a region whose words satisfy an expression."
     icon: ClassVar[str] = "M2.5 3.5h11v9h-11z"
+    box_fields: ClassVar[tuple[str, ...] | None] = SIDES
 
     region: Annotated[Region, RegionField(label="Where", help="The region in which a message must lie.")] = field()
     keywords: Annotated[

@@ -85,6 +85,9 @@ class Subscription(ABC):
     """One sentence for people; the first line of the docstring if empty."""
     icon: ClassVar[str] = _PIN
     """An SVG path in a square of 16 units."""
+    box_fields: ClassVar[tuple[str, ...] | None] = None
+    """The stored numbers xmin, ymin, xmax and ymax of a box that footprints lie within, where they are given in this
+    order; None if footprints may lie anywhere."""
     _types: ClassVar[dict[str, FieldType]]
     _taken: ClassVar[dict[str, set[str]]]
 

@@ -16,9 +16,10 @@ same. Without messages, or with one shard, all partitioners are equal, and the f
 
 Two cases differ. Threads of one engine divide the messages, not the subscriptions, if the routing sends all messages
 to all shards: nothing is replicated, and each thread handles its share. Processes, as on Spark, do not. And results
-of replicas have to be merged: with stateful subscriptions, where messages go to some shards only, all work takes as
-many times longer as there are replicas per subscription. For `narrows` the estimate is that of the beginning, when
-every branch is still needed.
+of replicas have to be merged: with stateful subscriptions, where messages go to some shards only, the changes of all
+replicas cost what a `MergeCost` says, in one thread of an engine, or in as many processes as there are shards. Where
+that was not measured, all work takes as many times longer as there are replicas per subscription. For `narrows` the
+estimate is that of the beginning, when every branch is still needed.
 
 Cost: one fit per partitioner, and a million candidate pairs that all of them share.
 """
@@ -26,7 +27,7 @@ Cost: one fit per partitioner, and a million candidate pairs that all of them sh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -60,6 +61,23 @@ class Constants(NamedTuple):
     """Cost of a new subscription."""
 
 
+class MergeCost(NamedTuple):
+    """What it costs to merge the results of replicas, as measured."""
+
+    change_us: float
+    """Microseconds per change of a replica."""
+    changes: float
+    """Changes of results per message, if each subscription is in one shard."""
+
+    def per_message(self, replicas: float, *, n_partitions: int) -> float:
+        """Return microseconds per message of each of the partitions that merge, given replicas per subscription.
+
+        >>> MergeCost(change_us=0.5, changes=100.0).per_message(2.0, n_partitions=4)
+        25.0
+        """
+        return self.change_us * self.changes * replicas / n_partitions
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What a partitioner would do with a stream like the sample."""
@@ -86,6 +104,8 @@ class Estimate:
     """float64 (n_shards,): load by definition 1, in microseconds for the sample."""
     busy_us: Floats
     """float64 (n_shards,): microseconds per message of the stream, by candidate pairs."""
+    merging_us: float
+    """What of these is spent to merge the results of replicas, where that was measured."""
 
     @property
     def busiest_us(self) -> float:
@@ -127,6 +147,7 @@ def estimate_partitioners(
     constants: Constants | None = None,
     n_subscriptions: int | None = None,
     in_threads: bool = True,
+    merging: MergeCost | None = None,
     watch: Callable[[str], None] = lambda name: None,
 ) -> list[Estimate]:
     """Return one estimate per partitioner, in their order.
@@ -142,6 +163,7 @@ def estimate_partitioners(
         (len(sample.footprints) if n_subscriptions is None else n_subscriptions) / max(1, len(evaluated.footprints)),
         constants or Constants(),
         in_threads,
+        merging,
     )
     candidate_pairs = find_candidate_pairs(evaluated)
     estimates = []
@@ -151,18 +173,26 @@ def estimate_partitioners(
     return estimates
 
 
-def recommend(estimates: Sequence[Estimate]) -> tuple[Estimate, str]:
-    """Return the recommended estimate and the reason as a sentence."""
+def recommend(
+    estimates: Sequence[Estimate], *, adjusted_us: Mapping[str, float] | None = None
+) -> tuple[Estimate, str]:
+    """Return the recommended estimate and the reason as a sentence.
+
+    `adjusted_us` holds what the busiest shard does per message if its load is adjusted, moves included, by name.
+    """
     require(len(estimates) > 0, "estimates", "must hold at least one", list(estimates))
-    first = estimates[0]
-    best = min(estimate.busiest_us for estimate in estimates)
+    first, costs = estimates[0], {estimate.name: estimate.busiest_us for estimate in estimates}
+    adjusted = {name: us for name, us in (adjusted_us or {}).items() if us < costs[name]}
+    costs |= adjusted
+    best = min(costs.values())
     if best == 0 or len(first.busy_us) == 1:
         return first, f"nothing tells them apart yet, so {first.name} it is, the simplest"
-    taken = next(estimate for estimate in estimates if estimate.busiest_us <= _SLACK * best)
-    works = f"its busiest shard works {taken.busiest_us:.3g} microseconds a message"
+    taken = next(estimate for estimate in estimates if costs[estimate.name] <= _SLACK * best)
+    works = f"its busiest shard works {costs[taken.name]:.3g} microseconds a message"
+    works += " if its load is adjusted, moves included" if taken.name in adjusted else ""
     if taken is first:
         return taken, f"{works}, no other saves more than a tenth of that, and it is the simplest"
-    return taken, f"{works}, that of {first.name}, the simplest, {first.busiest_us:.3g}"
+    return taken, f"{works}, that of {first.name}, the simplest, {costs[first.name]:.3g}"
 
 
 def choose(
@@ -193,6 +223,7 @@ class _Scales(NamedTuple):
     subscriptions: float
     constants: Constants
     in_threads: bool
+    merging: MergeCost | None
 
 
 def _estimate(
@@ -217,13 +248,19 @@ def _estimate(
     if n_shared and n_shared == len(footprints):
         seen = np.full(n_shards, n / n_shards)
     n_replicas = count_shards(assignment)
-    merged = 1.0 if routing.sends_all or not keeps.any() else float(n_replicas[keeps].mean())
+    merged, merging_us = 1.0, 0.0
+    if keeps.any() and not routing.sends_all:
+        replicas = float(n_replicas[keeps].mean())
+        if scales.merging is None:
+            merged = replicas
+        else:
+            merging_us = scales.merging.per_message(replicas, n_partitions=1 if scales.in_threads else n_shards)
     work = _pairs_of_shards(candidate_pairs, apart, goals, n_shards)
     work += is_shared[candidate_pairs.subscriptions].sum() / n_shards
     check, handle, insert = scales.constants
     stands_for = len(footprints) * scales.subscriptions
     finding = check * n * stands_for * work / max(1, len(candidate_pairs.messages))
-    busy_us = merged * (handle * seen + finding) / max(1, n)
+    busy_us = merged * (handle * seen + finding) / max(1, n) + merging_us
     n_seen, n_held = seen * scales.messages, held * scales.subscriptions
     n_common = n_shared * scales.subscriptions  # each thread visits them for its share of the messages
     loads = check * (n_seen * n_held + n * scales.messages / n_shards * n_common)
@@ -243,6 +280,7 @@ def _estimate(
         own_loads=own_loads,
         loads=loads,
         busy_us=busy_us,
+        merging_us=merging_us,
     )
 
 

@@ -48,8 +48,8 @@ def check_adjustable(partitioner: str | Routing, *, subject: str, is_refitted: b
 def serving(candidates: Sequence[Partitioner], footprints: Footprints, *, in_threads: bool) -> Sequence[Partitioner]:
     """Return the partitioners that can serve subscriptions; raise `InvalidInput` if none can.
 
-    Processes need a further stage to merge the results of replicas. The estimates know nothing of it, so for stateful
-    kinds only partitioners that send all messages to all are chosen.
+    Processes need a further stage to merge the results of replicas. Without a measured cost estimates know nothing of
+    it, so for stateful kinds only partitioners that send all messages to all are chosen.
     """
     if in_threads or not (footprints.ks > 0).any():
         return candidates

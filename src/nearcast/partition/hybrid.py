@@ -44,6 +44,7 @@ Longs = npt.NDArray[np.int64]
 
 _AT_ONCE = 16_384  # subscriptions per call of `place`; each may overlap every leaf
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MOST_KEYS = 500_000  # terms in leaves with several cells, beyond which such leaves are no longer cut
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,12 @@ class Owners:
     def are_divided(self) -> npt.NDArray[np.bool_]:
         """bool (n_leaves,): whether a leaf has several cells."""
         return np.bincount(self.leaves, minlength=self.n_leaves) > 1
+
+    def continues(self, other: Owners) -> bool:
+        """Return whether the cells are those of other owners, in the same or other shards, and perhaps more."""
+        tables = ("open_indptr", "open_cells", "leaves", "keys", "key_cells")
+        pairs = [(getattr(other, name), getattr(self, name)) for name in tables]
+        return all(np.array_equal(before, after[: len(before)]) for before, after in pairs)
 
     def reassigned(self, shards: Ints) -> Owners:
         """Return the same cells with other shards."""
@@ -250,6 +257,12 @@ class HybridRouting(ToSome):
         ]
         return CellPairs.joined(parts)
 
+    def refines(self, other: Self) -> bool:
+        """Return whether the routing is another one after cuts, splits and moves."""
+        mine, others = self.frequencies, other.frequencies
+        same = np.array_equal(mine.terms, others.terms) and np.array_equal(mine.shares, others.shares)
+        return same and self.tree.refines(other.tree) and self.owners.continues(other.owners)
+
     def posted_terms(self, footprints: Footprints) -> tuple[Longs, Longs]:
         """Return pairs of subscriptions and the terms that their branches are posted under."""
         branches, terms = posting_terms(footprints, self.frequencies)
@@ -258,6 +271,10 @@ class HybridRouting(ToSome):
     def reassigned(self, shards: Ints) -> Self:
         """Return the routing with the same cells in other shards; it is fixed."""
         return replace(self.fixed(), owners=self.owners.reassigned(shards))
+
+    def may_cut(self, leaf: int) -> bool:
+        """Return whether the table of terms stays small: both halves of a leaf with several cells have its terms."""
+        return len(self.owners.keys) < _MOST_KEYS or not self.owners.are_divided[leaf]
 
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
         """Return the routing with a leaf cut in two, whose cells stay in their shards; it is fixed."""

@@ -24,7 +24,8 @@ import numpy.typing as npt
 from nearcast.model import Footprints, MessageBatch
 from nearcast.partition.base import Sample
 from nearcast.partition.masks import check_shards
-from nearcast.partition.term_assignment import TermAssignment, TermRouting, posting_terms
+from nearcast.partition.run_routing import RunRouting
+from nearcast.partition.term_assignment import TermAssignment, posting_terms
 from nearcast.partition.term_frequencies import TermFrequencies
 
 Floats = npt.NDArray[np.float64]
@@ -37,12 +38,27 @@ class KeywordPartitioner:
 
     name = "keyword"
 
-    def fit(self, sample: Sample, *, n_shards: int) -> TermRouting:
+    def fit(self, sample: Sample, *, n_shards: int) -> RunRouting:
         """Cut the terms of subscriptions and messages of the sample."""
-        check_shards(n_shards)
-        frequencies = TermFrequencies.of(sample.messages)
-        words, loads = cut_words(sample.footprints, sample.messages, frequencies, n_shards=n_shards)
-        return TermRouting(n_shards, words, frequencies, loads)
+        return fit_runs(sample, RunRouting, n_shards=n_shards)
+
+
+def fit_runs(sample: Sample, made: type[RunRouting], *, n_shards: int) -> RunRouting:
+    """Return the routing of a class that cuts the terms of a sample into runs."""
+    check_shards(n_shards)
+    frequencies = TermFrequencies.of(sample.messages)
+    words, loads = cut_words(sample.footprints, sample.messages, frequencies, n_shards=n_shards)
+    order = by_frequency(words.terms, frequencies)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return made.of_runs(words, ranks, frequencies=frequencies, loads=loads)
+
+
+def by_frequency(terms: Longs, frequencies: TermFrequencies) -> Longs:
+    """Return the order of ascending terms by falling frequency; ties go by term id."""
+    shares = np.zeros(len(terms))
+    shares[np.searchsorted(terms, frequencies.terms)] = frequencies.shares
+    return np.argsort(-shares, kind="stable")
 
 
 def cut_words(
@@ -51,9 +67,7 @@ def cut_words(
     """Return the terms of each shard and their costs (equation 16)."""
     branches, posted = posting_terms(footprints, frequencies)
     terms = np.union1d(frequencies.terms, posted)
-    shares = np.zeros(len(terms))
-    shares[np.searchsorted(terms, frequencies.terms)] = frequencies.shares
-    order = np.argsort(-shares, kind="stable")  # ties in frequency go by term id
+    order = by_frequency(terms, frequencies)
     positions = np.empty(len(terms), np.int64)
     positions[order] = np.arange(len(terms))
     owners = np.repeat(np.arange(len(footprints)), np.diff(footprints.branch_indptr))[branches]

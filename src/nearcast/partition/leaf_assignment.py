@@ -74,9 +74,17 @@ class LeafRouting(ToSome):
         """Return the cells of subscriptions."""
         return CellPairs.distinct(*self.tree.leaves_in(footprints.boxes))
 
+    def refines(self, other: Self) -> bool:
+        """Return whether the routing is another one after cuts and moves."""
+        return self.tree.refines(other.tree)
+
     def reassigned(self, shards: Ints) -> Self:
         """Return the routing with the same cells in other shards."""
         return replace(self, assignment=shards)
+
+    def may_cut(self, leaf: int) -> bool:
+        """Return true: a cut adds one leaf."""
+        return True
 
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
         """Return the routing with a leaf cut in two, both in its shard."""

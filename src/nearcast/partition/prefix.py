@@ -8,17 +8,19 @@ branches, and passes longer ones when a threshold falls.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from nearcast.partition.base import Sample
-from nearcast.partition.keyword import cut_words
-from nearcast.partition.masks import check_shards
-from nearcast.partition.term_assignment import TermRouting
-from nearcast.partition.term_frequencies import TermFrequencies
+from nearcast.partition.keyword import fit_runs
+from nearcast.partition.run_routing import RunRouting
 
 
 @dataclass(frozen=True)
-class PrefixRouting(TermRouting):
-    """Subscriptions by the terms that they may still need, messages by all terms."""
+class PrefixRouting(RunRouting):
+    """Subscriptions by the terms that they may still need, messages by all terms.
+
+    Once runs are cut or moved it is a `RunRouting`, which places by all terms.
+    """
 
     narrows = True
 
@@ -30,7 +32,4 @@ class PrefixPartitioner:
 
     def fit(self, sample: Sample, *, n_shards: int) -> PrefixRouting:
         """Cut the terms of subscriptions and messages of the sample."""
-        check_shards(n_shards)
-        frequencies = TermFrequencies.of(sample.messages)
-        words, loads = cut_words(sample.footprints, sample.messages, frequencies, n_shards=n_shards)
-        return PrefixRouting(n_shards, words, frequencies, loads)
+        return cast(PrefixRouting, fit_runs(sample, PrefixRouting, n_shards=n_shards))

@@ -11,7 +11,7 @@ Cost: a table of 23 to 45 bytes per term, built on first use, and one lookup per
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -51,10 +51,17 @@ class TermAssignment:
     shards: Ints
     """int32 (n_terms,): the shard of each term."""
     n_shards: int
+    others: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    """int32 (n_shards,): the shard of the terms outside the table with each remainder; empty for the remainder."""
 
     def shards_of(self, term_ids: Longs) -> Ints:
         """Return the shard of each term; a term outside the table goes by its id."""
-        return self.found(term_ids).astype(np.int32)
+        if not len(self.others):
+            return self.found(term_ids).astype(np.int32)
+        found = self._table.get_many(term_ids)
+        unknown = np.flatnonzero(found < 0)
+        found[unknown] = self.others[term_ids[unknown] % self.n_shards]
+        return found.astype(np.int32)
 
     def found(self, term_ids: Longs, *, by_id: int = 0) -> Longs:
         """Return the number of each term in the table; a term outside it gets one by its id, from `by_id` on."""

@@ -119,6 +119,38 @@ class Tree:
             self.n_leaves + 1,
         )
 
+    def refines(self, other: Tree) -> bool:
+        """Return whether the tree is another one after cuts of leaves."""
+        n = len(other.axes)
+        if n > len(self.axes) or other.n_leaves + len(self.axes) - n != self.n_leaves:
+            return False
+        same = np.array_equal(self.axes[:n], other.axes) and np.array_equal(self.values[:n], other.values)
+        inner, kids = other.kids >= 0, self.kids[:n]
+        rest = (kids[~inner] == other.kids[~inner]) | (kids[~inner] >= n)
+        return same and np.array_equal(kids[inner], other.kids[inner]) and bool(rest.all())
+
+    def ancestors(self, other: Tree) -> Ints:
+        """Return the leaf of another tree that each leaf was part of before the cuts.
+
+        >>> tree = Tree(np.zeros(0, np.int8), np.zeros(0), np.zeros((0, 2), np.int32), 1).cut(0, axis=0, value=5.0)
+        >>> tree.cut(1, axis=1, value=2.0).ancestors(tree).tolist()
+        [0, 1, 1]
+        """
+        found = np.zeros(self.n_leaves, np.int32)
+        found[: other.n_leaves] = np.arange(other.n_leaves)
+        n, kids = len(other.axes), self.kids.tolist()
+        of_node = {0: 0} if n == 0 else {}
+        for after, before in zip(self.kids[:n].ravel().tolist(), other.kids.ravel().tolist(), strict=True):
+            if after != before:
+                of_node[after] = ~before
+        for node in range(n, len(kids)):
+            for kid in kids[node]:
+                if kid < 0:
+                    found[~kid] = of_node[node]
+                else:
+                    of_node[kid] = of_node[node]
+        return found
+
     def shard_areas(self, bounds: Box) -> list[ShardArea]:
         """Return the leaves within bounds that hold a point; leaf i belongs to shard i."""
         boxes = self.boxes(bounds.as_tuple()).tolist()

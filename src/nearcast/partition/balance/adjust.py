@@ -41,6 +41,10 @@ PIECES = 16
 wander: the busiest shard has 1.54 times the mean load of the next batch with 4, and 1.37 times with 16."""
 MOST_LEAVES = 256
 """The most leaves per shard: beyond, none is cut."""
+MOST_PLACES = 16
+"""The most cells per subscription, on average: beyond, no leaf is cut. A cut of a leaf that boxes cover puts all of
+them into both halves, and more cells make each decision slower.
+"""
 _ROUNDS = 4  # per shard, at most
 _TRIES = 5  # to halve tau
 
@@ -52,28 +56,34 @@ class Adjusted(NamedTuple):
     adjustment: Adjustment
 
 
-def adjust(routing: Routing, period: Period, *, sigma: float = SIGMA, selection: str = "gr") -> Adjusted | None:
+def adjust(
+    routing: Routing, period: Period, *, sigma: float = SIGMA, selection: str = "gr", most_moved: float = 1.0
+) -> Adjusted | None:
     """Return an adjusted routing; None if the loads of a period are even, or nothing makes them more even.
 
-    The new routing is fixed, see `Routing.fixed`.
+    The new routing is fixed, see `Routing.fixed`. At most the share `most_moved` of all bytes moves.
     """
     require(sigma >= 1, "sigma", "must be 1 or more", sigma)
+    require(0 < most_moved <= 1, "most_moved", "must be above 0 and at most 1", most_moved)
     select = selection_named(selection)
     require(has_cells(routing), "routing", "must be a table of cells and their shards", type(routing).__name__)
     fixed = cast(CellRouting, routing.fixed())
     work = first = work_of(fixed, period)
     steps: list[RoutingStep] = []
+    room = np.inf if most_moved == 1 else most_moved * float(period.sizes.sum() * period.weight)
     for _ in range(_ROUNDS * fixed.n_shards):
         loads = work.table().shard_loads
-        if not is_uneven(loads, sigma=sigma):
+        if not is_uneven(loads, sigma=sigma) or room <= 0:
             break
         source, target = int(np.argmax(loads)), int(np.argmin(loads))
-        work, found = move_terms(work, source=source, target=target)
+        work, found, n_bytes = move_terms(work, source=source, target=target, room=room)
         steps += found
+        room -= n_bytes
         loads = work.table().shard_loads
         if loads[source] > sigma * loads[target]:
-            work, moved = _move_cells(work, source, target, select)
+            work, moved, n_bytes = _move_cells(work, source, target, select, room=room)
             steps += moved
+            room -= n_bytes
             if not moved and not found:
                 break
     if not steps:
@@ -87,9 +97,12 @@ def is_uneven(loads: Floats, *, sigma: float) -> bool:
 
 
 def _move_cells(
-    work: DividedWork, source: int, target: int, select: Selection
-) -> tuple[DividedWork, list[RoutingStep]]:
-    """Return the work after phase II between two shards, and its steps; none if they would not become more even."""
+    work: DividedWork, source: int, target: int, select: Selection, *, room: float
+) -> tuple[DividedWork, list[RoutingStep], int]:
+    """Return the work after phase II between two shards, its steps, and the bytes that move, at most `room`.
+
+    There are no steps if the shards would not become more even.
+    """
     loads = work.table().shard_loads
     tau = max(
         min(loads[source] - loads.mean(), loads.mean() - loads[target]),
@@ -101,12 +114,16 @@ def _move_cells(
     own = table.loads[cells]
     for _ in range(_TRIES if own.sum() > 0 else 0):
         rows = select(own, sizes=table.sizes[cells], tau=min(tau, float(own.sum())))
+        n_bytes = int(table.sizes[cells][rows].sum())
+        if n_bytes > room:
+            tau *= min(0.5, room / n_bytes)
+            continue
         move = Move(tuple(cells[rows].tolist()), source, target)
         made = applied(fine, move)
         if made.table().shard_loads[[source, target]].max() < loads[source]:
-            return made, [*steps, move]
+            return made, [*steps, move], n_bytes
         tau /= 2
-    return work, []
+    return work, [], 0
 
 
 def _cut(work: DividedWork, shard: int, most: float) -> tuple[DividedWork, list[RoutingStep]]:
@@ -117,17 +134,19 @@ def _cut(work: DividedWork, shard: int, most: float) -> tuple[DividedWork, list[
     whole = set[int]()  # leaves that cannot be cut
     while True:
         table, leaves = work.table(), work.routing.cell_leaves
+        if work.n_places > MOST_PLACES * len(work.period.footprints):
+            return work, steps
         heavy = (table.shards == shard) & (table.loads > most)
-        chosen = [leaf for leaf in np.unique(leaves[heavy]).tolist() if leaf not in whole]
+        routing = work.routing
+        chosen = [leaf for leaf in np.unique(leaves[heavy]).tolist() if leaf not in whole and routing.may_cut(leaf)]
         if not chosen or int(leaves.max()) + len(chosen) >= MOST_LEAVES * work.routing.n_shards:
             return work, steps
-        for leaf in chosen:
-            cut = even_cut(leaf, work.points(np.flatnonzero(leaves == leaf)))
-            if cut is None:
-                whole.add(leaf)
-            else:
-                work = applied(work, cut)
-                steps.append(cut)
+        found = {leaf: even_cut(leaf, work.points(np.flatnonzero(leaves == leaf))) for leaf in chosen}
+        whole |= {leaf for leaf, cut in found.items() if cut is None}
+        cuts = [cut for cut in found.values() if cut is not None]
+        if cuts:
+            work = applied(work, *cuts)
+            steps += cuts
 
 
 def _described(

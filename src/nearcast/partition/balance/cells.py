@@ -58,6 +58,9 @@ class LeafCellRouting(CellRouting, Protocol):
     def cell_leaves(self) -> Ints:
         """int32 (n_cells,): the leaf of each cell."""
 
+    def may_cut(self, leaf: int) -> bool:
+        """Return whether a cut of a leaf leaves the routing small enough."""
+
     def cut(self, leaf: int, *, axis: int, value: float) -> Self:
         """Return the routing with a leaf cut in two, whose cells stay in their shards; it is fixed."""
 
@@ -70,6 +73,16 @@ class TermCellRouting(LeafCellRouting, Protocol):
 
     def split(self, cell: int, terms: Longs, *, shard: int) -> Self:
         """Return the routing with some terms of an undivided leaf in a new cell, in a shard; it is fixed."""
+
+
+class RunCellRouting(LeafCellRouting, Protocol):
+    """A table of cells that are runs of terms."""
+
+    def message_ranks(self, batch: MessageBatch, run: int) -> tuple[Longs, Longs]:
+        """Return pairs of a message and the place of one of its terms in a run."""
+
+    def subscription_ranks(self, footprints: Footprints, run: int) -> tuple[Longs, Longs]:
+        """Return the first and the last place of the terms in a run that each subscription is posted under."""
 
 
 def has_cells(routing: Any) -> TypeGuard[CellRouting]:
@@ -85,6 +98,10 @@ def can_cut(routing: CellRouting) -> TypeGuard[LeafCellRouting]:
 def can_split(routing: CellRouting) -> TypeGuard[TermCellRouting]:
     """Return whether terms of a cell of a routing can become a cell of their own."""
     return hasattr(routing, "split")
+
+
+def _has_runs(routing: CellRouting) -> TypeGuard[RunCellRouting]:
+    return hasattr(routing, "message_ranks")
 
 
 class Period(NamedTuple):
@@ -210,6 +227,11 @@ class CellWork:
             routing.subscription_cells(period.deleted),
         )
 
+    @property
+    def n_places(self) -> int:
+        """The number of pairs of a subscription and a cell."""
+        return len(self.subscriptions.rows)
+
     def table(self) -> CellTable:
         """Return the cells with their counts."""
         shards, period = self.routing.cell_shards, self.period
@@ -241,8 +263,13 @@ class CellWork:
         return counts
 
     def points(self, cells: Longs) -> LeafPoints:
-        """Return the messages in some cells with their loads, and the boxes of the subscriptions there."""
+        """Return the messages in some cells with their loads, and the boxes of the subscriptions there.
+
+        Of a run of terms, x is the place of a term in the order that runs follow.
+        """
         period = self.period
+        if _has_runs(self.routing):
+            return self._points_of_run(self.routing, int(cells[0]))
         seen = np.unique(self.messages.rows[np.isin(self.messages.cells, cells)])
         held = np.unique(self.subscriptions.rows[np.isin(self.subscriptions.cells, cells)])
         checked = np.full(len(seen), CHECK * (period.weight * len(held)))
@@ -250,6 +277,19 @@ class CellWork:
             checked = COMPARE * (period.weight * period.compared[seen])
         messages, boxes = period.messages, period.footprints.boxes[held]
         return LeafPoints(messages.xs[seen], messages.ys[seen], HANDLE + checked, boxes)
+
+    def _points_of_run(self, routing: RunCellRouting, run: int) -> LeafPoints:
+        period = self.period
+        rows, ranks = routing.message_ranks(period.messages, run)
+        n_held = int(np.count_nonzero(self.subscriptions.cells == run))
+        if period.compared is None:
+            loads = np.full(len(rows), HANDLE + CHECK * period.weight * n_held)
+        else:
+            loads = HANDLE + COMPARE * period.weight * period.compared[rows]
+        lows, highs = routing.subscription_ranks(period.footprints, run)
+        none = np.zeros(len(lows))
+        boxes = np.column_stack([lows, none, highs, none]).astype(np.float64)
+        return LeafPoints(ranks.astype(np.float64), np.zeros(len(rows)), loads, boxes)
 
     def moved(self, routing: CellRouting) -> CellWork:
         """Return the work under a routing with the same cells in other shards."""

@@ -43,6 +43,9 @@ class Balance:
     """A fresh routing pays if the busiest shard would do so many times less than after a local adjustment."""
     retire_below: float = 0.1
     """The old routing retires when at most this share of the subscriptions is left of it."""
+    most_moved: float = 1.0
+    """The share of the subscriptions, in bytes, that moves in one adjustment at most. With less, the batch in which
+    they move is shorter, and it takes more adjustments to make shards even."""
 
     def __post_init__(self) -> None:
         ok = is_finite(self.sigma) and self.sigma >= 1
@@ -59,6 +62,9 @@ class Balance:
         require(ok, "refit_gain", "must be a number above 0", self.refit_gain, subject="balance")
         ok = is_finite(self.retire_below) and 0 <= self.retire_below <= 1
         require(ok, "retire_below", "must be a number between 0 and 1", self.retire_below, subject="balance")
+        ok = is_finite(self.most_moved) and 0 < self.most_moved <= 1
+        rule = "must be a number above 0 and at most 1"
+        require(ok, "most_moved", rule, self.most_moved, subject="balance")
         require(self.load in LOADS, "load", f"must be one of {list(LOADS)}", self.load, subject="balance")
 
     def tries_fresh(self, n_periods: int) -> bool:

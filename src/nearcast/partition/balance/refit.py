@@ -46,7 +46,7 @@ def decide(routing: Routing, period: Period, policy: Balance, *, fit: Fit | None
     """
     if isinstance(routing, TransitionRouting):
         return retire(routing, period, policy)
-    local = adjust(routing, period, sigma=policy.sigma, selection=policy.selection)
+    local = adjust(routing, period, sigma=policy.sigma, selection=policy.selection, most_moved=policy.most_moved)
     if fit is None or not len(period.footprints) or not len(period.messages):
         return local
     best = routing if local is None else local.routing

@@ -54,6 +54,11 @@ class SubscriptionWork:
             routing.subscription_cells(period.deleted).cells,
         )
 
+    @property
+    def n_places(self) -> int:
+        """The number of pairs of a subscription and a cell: each is in one."""
+        return len(self.cells)
+
     def table(self) -> SubscriptionTable:
         """Return the cells with their loads."""
         period, shards, n_shards = self.period, self.routing.cell_shards, self.routing.n_shards

@@ -34,35 +34,40 @@ MOST_CELLS = 4
 
 
 def move_terms(
-    work: DividedWork, *, source: int, target: int, most: int = MOST_CELLS
-) -> tuple[DividedWork, list[Split | Move]]:
-    """Return the work after phase I between two shards, and its steps."""
+    work: DividedWork, *, source: int, target: int, most: int = MOST_CELLS, room: float = np.inf
+) -> tuple[DividedWork, list[Split | Move], int]:
+    """Return the work after phase I between two shards, its steps, and the bytes that move, at most `room`."""
     steps: list[Split | Move] = []
+    n_moved = 0
     if not can_split(work.routing):
-        return work, steps
+        return work, steps, n_moved
     table = work.table()
     cells = np.flatnonzero(table.shards == source)
     for cell in cells[np.argsort(-table.loads[cells], kind="stable")][:most].tolist():
         loads = table.shard_loads
-        for _, step in sorted(_candidates(cast(CellWork, work), cell, source, target), key=lambda one: one[0]):
+        for n_bytes, step in sorted(_candidates(cast(CellWork, work), cell, source, target), key=lambda one: one[0]):
+            if n_moved + n_bytes > room:
+                break
             made = applied(work, step)
             after = made.table()
             both, now = loads[[source, target]], after.shard_loads[[source, target]]
             if now.sum() < both.sum() and now.max() <= both.max():
                 steps.append(step)
-                work, table = made, after
+                work, table, n_moved = made, after, n_moved + n_bytes
                 break
-    return work, steps
+    return work, steps, n_moved
 
 
-def applied(work: DividedWork, step: Cut | Split | Move) -> DividedWork:
-    """Return the work after a step."""
-    routing = step.apply(work.routing)
-    if isinstance(step, Move):
+def applied(work: DividedWork, *steps: Cut | Split | Move) -> DividedWork:
+    """Return the work after one step, or after cuts of different leaves."""
+    routing = work.routing
+    for step in steps:
+        routing = step.apply(routing)
+    if any(isinstance(step, Move) for step in steps):
         return work.moved(routing)
     leaves = cast(LeafCellRouting, work.routing).cell_leaves
-    leaf = leaves[step.cell] if isinstance(step, Split) else step.leaf
-    return work.divided(routing, np.flatnonzero(leaves == leaf))
+    divided = [leaves[step.cell] if isinstance(step, Split) else step.leaf for step in steps]  # type: ignore[union-attr]
+    return work.divided(routing, np.flatnonzero(np.isin(leaves, divided)))
 
 
 def _candidates(work: CellWork, cell: int, source: int, target: int) -> Iterator[tuple[int, Split | Move]]:
@@ -85,7 +90,7 @@ def _candidates(work: CellWork, cell: int, source: int, target: int) -> Iterator
         chosen = known[pieces == piece].tolist()
         if 0 < len(chosen) < len(known):
             moved = np.unique(owners[pieces[slots] == piece])
-            yield int(sizes[moved].sum()), Split(cell, tuple(chosen), source, target)
+            yield int(sizes[moved].sum()) * work.period.weight, Split(cell, tuple(chosen), source, target)
 
 
 def halves(messages: MessageBatch, terms: Longs, held: Longs) -> Ints:

@@ -46,6 +46,10 @@ class DividedWork(Protocol):
     def period(self) -> Period:
         """The period."""
 
+    @property
+    def n_places(self) -> int:
+        """The number of pairs of a subscription and a cell."""
+
     def table(self) -> LoadTable:
         """Return the cells with their loads."""
 
