@@ -65,6 +65,8 @@ def test_a_very_long_text_is_encoded_by_the_fallback_with_the_same_result():
 def test_the_hashes_of_a_column_are_those_of_its_strings(n):
     strings = [f"wörd{i}" * (i % 9) for i in range(n)]
     assert hash_column(pa.array(strings, pa.string())).tolist() == term_ids(strings).tolist()
+    after = hash_column(pa.array(strings, pa.string()), prefix="s")
+    assert after.tolist() == term_ids([f"s{string}" for string in strings]).tolist()
 
 
 def test_an_empty_column_of_lists_is_encoded():

@@ -98,7 +98,7 @@ class IdColumn(Sequence[Id]):
     def _hashed(self, hash_key: HashKey) -> npt.NDArray[np.uint64]:
         if self._numbers is not None:
             return np.array([id_key(id_, hash_key) for id_ in self.objects], dtype=np.uint64)
-        return hash_column(pc.binary_join_element_wise("s", self._names, ""), hash_key).view(np.uint64)
+        return hash_column(self._names, hash_key, prefix="s").view(np.uint64)
 
     def positions_in(self, others: IdColumn) -> npt.NDArray[np.int64]:
         """Return where each id is among others, all different, or -1.

@@ -136,20 +136,25 @@ def encode_column(
     return _count_compiled(hash_column(terms, hash_key), bounds[:-1] - bounds[0], np.diff(bounds), ordered=ordered)
 
 
-def hash_column(strings: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY) -> npt.NDArray[np.int64]:
-    """Return the hash of every string of an Arrow array without nulls: the term id.
+def hash_column(
+    strings: pa.Array, hash_key: HashKey = DEFAULT_HASH_KEY, *, prefix: str = ""
+) -> npt.NDArray[np.int64]:
+    """Return the hash of every string of an Arrow array without nulls, the term id, or of a letter and the string.
 
     >>> from nearcast.text import term_id
     >>> hash_column(pa.array(["coffee"])).tolist() == [term_id("coffee")]
     True
     """
     if not is_worth_a_kernel(len(strings)):
-        return term_ids(strings.to_pylist(), hash_key)
-    from nearcast.text._kernels.encode import hash_strings
+        return term_ids([prefix + string for string in strings.to_pylist()], hash_key)
+    from nearcast.text._kernels.encode import hash_after, hash_strings
 
     data, offsets = bytes_of(strings)
     out = np.empty(len(strings), dtype=np.int64)
-    hash_strings(data, offsets, key_words(hash_key), out)
+    if prefix:
+        hash_after(ord(prefix), data, offsets, key_words(hash_key), out)
+    else:
+        hash_strings(data, offsets, key_words(hash_key), out)
     return out
 
 

@@ -99,6 +99,25 @@ def hash_strings(
 
 
 @kernel
+def hash_after(
+    prefix: int, data: NDArray[np.uint8], offsets: NDArray[np.int64], key: NDArray[np.uint64], out: NDArray[np.int64]
+) -> None:
+    """Hash every string of a column after a byte, as if it were the first of the string."""
+    fresh, byte, seven = _start(key), np.uint64(8), np.uint64(56)
+    for i in range(len(out)):
+        state, carried, at, stop = fresh, np.uint64(prefix), offsets[i], offsets[i + 1]
+        while at + 8 <= stop:
+            word = _read_word(data, at)
+            state = _add(state, carried | (word << byte))
+            carried = word >> seven
+            at += 8
+        rest = carried | (_read_rest(data, at, stop - at) << byte)
+        if stop - at == 7:
+            state, rest = _add(state, rest), _ZERO
+        out[i] = _finish(state, rest, stop - offsets[i] + 1)
+
+
+@kernel
 def hash_words(
     data: NDArray[np.uint8], start: int, stop: int, key: NDArray[np.uint64], out: NDArray[np.int64]
 ) -> int:
