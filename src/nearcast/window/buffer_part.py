@@ -167,6 +167,8 @@ class BufferPart:
 
     def take_moved(self) -> Slots:
         """Return the slots whose thresholds have changed since the last call."""
+        if not len(self._moved):
+            return self._moved
         slots, self._moved = np.unique(self._moved), np.zeros(0, np.int32)
         return slots
 
@@ -191,6 +193,8 @@ class BufferPart:
 
     def _set_moved(self, slots: Slots) -> None:
         """Set the thresholds of buffers that moved."""
+        if not len(slots):
+            return
         self._thresholds[slots] = self._heads.view(np.float32)[slots, kernels.THETA]
         self._moved = np.concatenate([self._moved, slots])
 

@@ -182,6 +182,8 @@ class BufferedResults(BestResults):
     def take_threshold_changes(self) -> ThresholdChanges:
         """Return the thresholds that have changed since the last call."""
         slots = np.concatenate([part.take_moved() for part in self._parts])
+        if not len(slots):
+            return ThresholdChanges(slots, np.zeros(0))
         heads = self._heads[slots]
         in_use = heads[:, kernels.RESULT_SIZE] > 0
         return ThresholdChanges(slots[in_use], heads.view(np.float32)[in_use, kernels.THETA].astype(np.float64))

@@ -163,7 +163,9 @@ class SlidingWindow:
             follower.drop(steps)
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        if self._store is None:
+            return 0
+        return int(self.store.state[NEXT] - self.store.state[FIRST]) if self._order is None else len(self._order)
 
     @property
     def numbers(self) -> Longs:
@@ -307,10 +309,14 @@ class SlidingWindow:
         """Return the numbers at or below a horizon, in the order of expiry."""
         if self._order is not None:
             return self._order[: int(np.searchsorted(self._keys(self._order), horizon, side="right"))]
-        low, high = first, _ = int(self.store.state[FIRST]), int(self.store.state[NEXT])
+        keys, first, end = self.store.keys, int(self.store.state[FIRST]), int(self.store.state[NEXT])
+        low, step, mask = first, 1, len(keys) - 1
+        while low + step <= end and keys[low + step - 1 & mask] <= horizon:  # mostly few have expired
+            low, step = low + step, 2 * step
+        high = min(low + step, end)
         while low < high:
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._keys(np.array([middle]))[0] <= horizon else (low, middle)
+            low, high = (middle + 1, high) if keys[middle & mask] <= horizon else (low, middle)
         return np.arange(first, low)
 
     def _expire(self, horizon: int) -> Longs:
@@ -334,10 +340,10 @@ class SlidingWindow:
             return
         before = self._order
         if before is None:
-            before = np.arange(self.store.state[FIRST], arrivals[0])
             keys = self._keys(np.arange(max(int(arrivals[0]) - 1, int(self.store.state[FIRST])), arrivals[-1] + 1))
             if (np.diff(keys) >= 0).all():
                 return
+            before = np.arange(self.store.state[FIRST], arrivals[0])
         after = int(np.searchsorted(self._keys(before), self._keys(arrivals).min(), side="right"))
         mixed = np.concatenate([before[after:], arrivals])
         self._order = np.concatenate([before[:after], mixed[np.argsort(self._keys(mixed), kind="stable")]])

@@ -390,10 +390,11 @@ class Store:
 
     def _claim(self, lane: str, n: int) -> int:
         """Reserve n contiguous items of a lane, enlarging it if necessary; return their start."""
-        state, numbers = self.state, self.numbers
+        state = self.state
+        oldest = np.arange(state[FIRST], min(state[FIRST] + 1, state[NEXT]))
         size = before = len(self._array(next(iter(_LANES[lane]))))
         head = int(state[_HEADS[lane]])
-        tail = int(self.of(_STARTS[lane], numbers[:1])[0]) if len(numbers) else head
+        tail = int(self.of(_STARTS[lane], oldest)[0]) if len(oldest) else head
         while True:
             start = head if head % size + n <= size else -(-head // size) * size
             if n <= size and start + n - tail <= size:
