@@ -58,6 +58,7 @@ from nearcast.window._kernels.search import (
     AT_Z,
     BEND,
     CUT,
+    FEW,
     LOST,
     MARGIN,
     MAX_BEND,
@@ -71,10 +72,12 @@ from nearcast.window._kernels.search import (
     UNIT,
     WITNESSED,
     SearchScratch,
+    begin_floor,
     choose_pending,
     count_postings,
     cut_below,
     drop_from,
+    raise_by_score,
     raise_floor,
     signature_bit,
     sort_found,
@@ -279,8 +282,8 @@ def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: in
 
 
 @kernel
-def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
-    """Score the messages of chosen postings; return how many reach the floor.
+def _score(source: TermSource, slot: int, n_chosen: int, floor: float, need: int) -> int:
+    """Score the messages of chosen postings; return how many reach the floor, which `need` scores raise.
 
     A message counts where its posting stands for the first shared term, in the order of the lists, or for none (-1).
     """
@@ -293,9 +296,14 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
     px, py, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
     run, n_own = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
     on_sphere, max_distance = source.params.on_sphere, source.params.max_distance
-    mask, lane = xs.size - 1, term_ids.size - 1
-    scratch.counts[SCORED] += n_chosen
+    mask, lane, bounds, bins, counts = xs.size - 1, term_ids.size - 1, scratch.bounds, scratch.bins, scratch.counts
+    begin_floor(scratch)
     for chosen in range(n_chosen):
+        if bounds[picked[chosen]] < floor:
+            if n_chosen > FEW and bounds[picked[chosen]] + _BIN_WIDTH < floor:
+                break  # they are sorted by bins
+            continue
+        counts[SCORED] += 1
         if chosen + 16 < n_chosen:
             ahead = numbers[picked[chosen + 16]] & mask
             prefetch(term_starts, ahead)
@@ -328,6 +336,7 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1
+            floor = raise_by_score(source.params, bins, counts, need, floor, score, _BIN_WIDTH)
     return n_found
 
 
@@ -349,8 +358,8 @@ def search_terms(source: TermSource, slot: int, now: int, horizon: Horizon) -> t
         scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
         for turn in range(n_terms - 1, -1, -1):
             n, floor = _read(source, search, turn, floor, n)
-        n_chosen, n_pending = split_noted(scratch, n, floor, now)
-        n_found = _score(source, slot, n_chosen, floor)
+        n_chosen, n_pending = split_noted(scratch, n, floor, now, _BIN_WIDTH)
+        n_found = _score(source, slot, n_chosen, floor, need)
         sort_found(scratch.scores, scratch.found, n_found)
         theta = theta_of(params, k, need, scratch.scores, n_found)
         if theta >= floor:
@@ -365,8 +374,8 @@ def _search_option(source: TermSource, search: TermSearch, option: int) -> tuple
     """Find the best of the messages that have the filter keys of an option."""
     scratch, slot = source.scratch, search.slot
     n = note_option(source.keys, option, slot, search.horizon, source.filters, source.rows, scratch)
-    n_chosen, n_pending = split_noted(scratch, n, -np.inf, search.now)
-    n_found = _score(source, slot, n_chosen, -np.inf)
+    n_chosen, n_pending = split_noted(scratch, n, -np.inf, search.now, _BIN_WIDTH)
+    n_found = _score(source, slot, n_chosen, -np.inf, search.need)
     sort_found(scratch.scores, scratch.found, n_found)
     theta = theta_of(source.params, int(source.profiles.heads[slot, K]), search.need, scratch.scores, n_found)
     return cut_below(scratch.scores, n_found, theta), theta, n_pending
@@ -376,7 +385,7 @@ def _search_option(source: TermSource, search: TermSearch, option: int) -> tuple
 def score_pending_terms(source: TermSource, slot: int, n_pending: int, floor: float, ceiling: float) -> int:
     """Score messages that arrive later; see `SourceKernels.score_pending`."""
     n_chosen = choose_pending(source.scratch, n_pending, floor)
-    return drop_from(source.scratch, _score(source, slot, n_chosen, floor), ceiling)
+    return drop_from(source.scratch, _score(source, slot, n_chosen, floor, 0), ceiling)
 
 
 @kernel
