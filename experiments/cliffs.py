@@ -266,7 +266,7 @@ def measure_expiry(scale: float) -> list[Row]:
         _warm_up(kind, UNIFORM)
         size = scaled(WINDOW, scale)
         window = nc.TimeWindow(size / make("tweets").rate)
-        before = 0
+        first = len(rows)
         for case, share in (("no silence", 0.0), ("after a silence of 0.9 windows", 0.9), ("a whole window", 1.0)):
             bench = Bench(kind, UNIFORM, subscriptions=scaled(SUBSCRIPTIONS, scale), window=window)
             bench.publish(bench.batches(size), _SETUP_S)
@@ -276,10 +276,8 @@ def measure_expiry(scale: float) -> list[Row]:
             batches = [_delayed(batch, later) for batch in bench.batches(scaled(MESSAGES, scale, least=2_000))]
             cost = bench.publish([batches[0].slice(0, 1)] if share == 1.0 else batches)
             rows.append({"kind": kind, "case": case, "subscriptions": n, "window": size} | cost)
-            rows[-1] |= _ratios(rows[-1], rows[before])
+            rows[-1] |= _ratios(rows[-1], rows[first])
             report_progress(f"  {rows[-1]}")
-            before = before if share else len(rows) - 1
-        before = len(rows)
     return rows
 
 
