@@ -103,6 +103,7 @@ END, STAMP, N_CLOSE = 0, 1, 2
 """Positions in the state of searches: the first number without a row, the number of searches, close places."""
 MAX_SHARED, EXTRA = OTHERS, ALL_OTHERS
 """Positions in a query instead of weights: how many terms may be shared, and the social score."""
+FEW_MESSAGES = 256  # in the window: fewer than the lists of close places that a search would look at
 CLOSE = 0.5  # places above this are read first, so that the floor is high when the others are read
 MAX_SCORE = 3.0
 
@@ -461,6 +462,8 @@ def search_social(source: SocialSource, slot: int, now: int, horizon: Horizon) -
     if option >= 0:
         n = note_option(source.keys, option, slot, horizon, source.filters, source.message_rows, scratch)
         return _choose(source, search, Progress(n, -np.inf, 0))
+    if source.social.state[END] - horizon.first <= FEW_MESSAGES:  # such as after a silence
+        return _choose(source, search, _note_all(source, search, Progress(0, -np.inf, 0)))
     progress = _note_places(source, search, CLOSE, np.inf, Progress(0, -np.inf, 0))
     progress = _note_places(source, search, SLACK, CLOSE, progress)
     progress = _note_terms(source, search, progress)
