@@ -31,7 +31,10 @@ from experiments.question import Question, Row, report_progress, scaled
 from nearcast.social import SocialGraph
 from nearcast.workload import Community, Workload, make
 
-SUBSCRIPTIONS, WINDOW, MESSAGES = 100_000, 50_000, 10_000
+MESSAGES = 10_000
+SIZES = {"social": (20_000, 20_000)}
+"""Kind to subscriptions and window, where these are not the usual ones, since filling them takes long."""
+_SIZES = 100_000, 50_000
 KINDS = ("boolean", "similarity", "topk", "nearest", "social")
 _BATCH, _CALL = 250, 1_000
 _SETUP_S, _MEASURE_S = 15.0, 4.0  # seconds after which subscribing, and publishing, are given up
@@ -226,8 +229,8 @@ def measure_kind(kind: str, scale: float) -> list[Row]:
         if kind not in case.kinds:
             continue
         _warm_up(kind, case)
-        size = scaled(WINDOW, scale)
-        bench = Bench(kind, case, subscriptions=scaled(SUBSCRIPTIONS, scale), window=nc.CountWindow(size))
+        n, size = (scaled(usual, scale) for usual in SIZES.get(kind, _SIZES))
+        bench = Bench(kind, case, subscriptions=n, window=nc.CountWindow(size))
         if kind != "nearest":  # its results begin empty
             bench.publish(bench.batches(size), _SETUP_S)
         n, seconds = bench.subscribe()
@@ -264,11 +267,11 @@ def measure_expiry(scale: float) -> list[Row]:
     rows: list[Row] = []
     for kind in ("topk", "social"):
         _warm_up(kind, UNIFORM)
-        size = scaled(WINDOW, scale)
+        n_subscriptions, size = (scaled(usual, scale) for usual in SIZES.get(kind, _SIZES))
         window = nc.TimeWindow(size / make("tweets").rate)
         first = len(rows)
         for case, share in (("no silence", 0.0), ("after a silence of 0.9 windows", 0.9), ("a whole window", 1.0)):
-            bench = Bench(kind, UNIFORM, subscriptions=scaled(SUBSCRIPTIONS, scale), window=window)
+            bench = Bench(kind, UNIFORM, subscriptions=n_subscriptions, window=window)
             bench.publish(bench.batches(size), _SETUP_S)
             n, _ = bench.subscribe()
             bench.publish(bench.batches(2_000))
@@ -345,7 +348,8 @@ def measure_deletes(scale: float) -> list[Row]:
             case = Case(name, subscriptions=change)
             _warm_up(kind, case)
             size = 1_000
-            bench = Bench(kind, case, subscriptions=scaled(SUBSCRIPTIONS, scale), window=nc.CountWindow(size))
+            n = scaled(SIZES.get(kind, _SIZES)[0], scale)
+            bench = Bench(kind, case, subscriptions=n, window=nc.CountWindow(size))
             bench.publish(bench.batches(size))
             n, to_subscribe = bench.subscribe()
             tables = bench.workload.subscriptions(kind, n, community=bench.community)
@@ -369,7 +373,7 @@ def measure_results(scale: float) -> list[Row]:
     rows: list[Row] = []
     for kind in ("boolean", "similarity"):
         for workload in ("tweets", "incidents"):
-            size = scaled(WINDOW, scale)
+            size = scaled(_SIZES[1], scale)
             case = Case("results", workload=workload)
             bench = Bench(kind, case, subscriptions=100, window=nc.CountWindow(size))
             bench.subscribe()
@@ -399,22 +403,22 @@ def measure_pauses(scale: float) -> list[Row]:
     rows: list[Row] = []
     for kind, n in _GROWTH.items():
         _warm_up(kind, UNIFORM)
-        size = scaled(WINDOW, scale)
+        size = scaled(_SIZES[1], scale)
         bench = Bench(kind, UNIFORM, subscriptions=scaled(n, scale), window=nc.CountWindow(size))
         if kind == "topk":
             bench.publish(bench.batches(size), _SETUP_S)
         calls, end = [], perf_counter() + 6 * _SETUP_S
         for table in bench.workload.subscriptions(kind, bench.n, k=_KS.get(kind), block=_CALL):
-            start = perf_counter()
+            start = process_time()
             bench.engine.subscribe(table)
-            calls.append((perf_counter() - start) * 1e3)
+            calls.append((process_time() - start) * 1e3)
             if perf_counter() > end:
                 break
         published, end = [], perf_counter() + _MEASURE_S
         for batch in bench.batches(size, 100):
-            start = perf_counter()
+            start = process_time()
             bench.engine.publish(batch)
-            published.append((perf_counter() - start) * 1e3)
+            published.append((process_time() - start) * 1e3)
             if perf_counter() > end:
                 break
         for case, times, per_call in (("subscribing", calls, _CALL), ("publishing", published, 100)):

@@ -217,7 +217,7 @@ def _on_pauses(rows: list[Row]) -> str:
         "## Pauses",
         paragraph(
             "Arenas, tables and lists grow while subscriptions become many: calls of 1,000 subscriptions, then of 100"
-            " messages, by the clock on the wall.",
+            " messages.",
             f"The longest call takes {longest['longest_ms']:,.0f} ms (`{longest['kind']}`, {longest['case']});"
             f" the goal, at most {_PAUSE_MS:.0f} ms, is {reached}.",
         ),
