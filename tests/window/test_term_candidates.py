@@ -106,6 +106,23 @@ def test_messages_on_several_long_lists_are_scored_once_and_few_of_them(alpha):
     assert not source._sums.any(), "a search leaves no sums behind"
 
 
+def test_a_withdrawn_message_on_a_list_does_not_hide_one_that_took_its_place():
+    """No later message has the word, so the withdrawn one stays on its list while the ring goes round."""
+    subscription = nc.TopKSubscription("s", location=(-80, 35), keywords=["rare", "a"], k=10, alpha=0.5)
+    fast, slow = make_engine("topk", 10), make_engine("scan", 10)
+    for engine in (fast, slow):
+        engine.publish([nc.Message("gone", (-80, 35), ["rare"])])
+        if engine is fast:
+            engine.subscribe([nc.TopKSubscription("other", location=(-80, 35), keywords="a", k=1, alpha=0.5)])
+            ring = len(engine._shards.shards[0].window.store.arrays.seqs)
+        engine.retract(["gone"])
+        for i in range(ring + 4):
+            engine.publish([nc.Message(i, (-80 + i / 1000, 35), ["a"])])
+        engine.subscribe([subscription])
+    assert len(fast.results("s")) == 10
+    assert fast.results("s") == slow.results("s")
+
+
 def test_bounds_hold_at_both_ends_of_alpha():
     rng = random.Random(3)
     words = [f"w{i}" for i in range(12)]

@@ -304,7 +304,7 @@ def _read_sums(source: TermSource, search: TermSearch) -> tuple[int, float]:
     """Note the messages that reach the floor by the sum of their weights; return how many, and the raised floor."""
     n, floor, n_terms = 0, -np.inf, source.profiles.heads[search.slot, LENGTH]
     for turn in range(n_terms):
-        _add_weights(source, search.slot, turn)
+        _add_weights(source, search, turn)
     for turn in range(n_terms):
         n, floor = _note_list(source, search, turn, floor, n)
     for turn in range(n_terms):
@@ -313,9 +313,13 @@ def _read_sums(source: TermSource, search: TermSearch) -> tuple[int, float]:
 
 
 @kernel
-def _add_weights(source: TermSource, slot: int, turn: int) -> None:
-    """Add the contribution of one term to the sums of the messages on its list."""
+def _add_weights(source: TermSource, search: TermSearch, turn: int) -> None:
+    """Add the contribution of one term to the sums of the messages on its list.
+
+    A message that was withdrawn may stay on a list until its position in the ring is that of another one.
+    """
     items, buckets, sums, base = source.lists.items, source.lists.buckets, source.sums, source.lists.counts[BASE]
+    slot, first = search.slot, search.horizon.first
     term, mask = source.profiles.run_terms[source.scratch.order[turn]], sums.size - 1
     unit = source.profiles.run_units[source.scratch.order[turn]] * (1.0 - source.profiles.points[slot, ALPHA])
     tag, row, per_step = tag_of(term), bucket_of(buckets.shape[0], term), unit * _WEIGHT_STEP
@@ -325,8 +329,9 @@ def _add_weights(source: TermSource, slot: int, turn: int) -> None:
         stop = end if chunk == tail else MIN_CHUNK << (items[chunk] >> NEXT_BITS)
         for i in range(chunk + at, chunk + stop):
             posting = items[i]
-            is_of_term = (posting >> WEIGHT_BITS) & TAG_MASK == tag
-            sums[((posting >> 32) + base) & mask] += ((posting & MAX_WEIGHT) * per_step + _PRESENT) * is_of_term
+            number = (posting >> 32) + base
+            counts = ((posting >> WEIGHT_BITS) & TAG_MASK == tag) & (number >= first)
+            sums[number & mask] += ((posting & MAX_WEIGHT) * per_step + _PRESENT) * counts
         chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
 
 
@@ -350,6 +355,7 @@ def _note_list(source: TermSource, search: TermSearch, turn: int, floor: float, 
     params, lists, scratch, sums = source.params, source.lists, source.scratch, source.sums
     items, spots, buckets, base, mask = lists.items, lists.spots, lists.buckets, lists.counts[BASE], sums.size - 1
     chosen, values, counts, need = scratch.chosen, scratch.values, scratch.counts, search.need
+    first = search.horizon.first
     query = _aim(source, search.slot, turn)
     scratch.query[OWN] = scratch.query[OTHERS] = scratch.query[ALL_OTHERS] = 0.0  # nearness alone
     row = bucket_of(buckets.shape[0], source.profiles.run_terms[scratch.order[turn]])
@@ -360,9 +366,10 @@ def _note_list(source: TermSource, search: TermSearch, turn: int, floor: float, 
         start, n_chosen = chunk + at, 0
         _bound_piece(items, spots, start, chunk + stop, scratch.query, values)
         for i in range(stop - at):
-            total = sums[((items[start + i] >> 32) + base) & mask]
+            number = (items[start + i] >> 32) + base
+            total = sums[number & mask]
             chosen[n_chosen] = start + i
-            n_chosen += total > 0.0 and values[i] + total >= floor
+            n_chosen += total > 0.0 and values[i] + total >= floor and number >= first
         if n_chosen > 0:
             n = _note_sums(source, search, query, n_chosen, floor, n)
         if need > 0 and counts[WITNESSED] >= need:
