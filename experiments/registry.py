@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments import (
     balance,
     baselines,
+    cliffs,
     filters,
     growth,
     headline,
@@ -27,6 +28,7 @@ QUESTIONS = {
     for module in (
         headline, growth, baselines, spark_batches, topk_tuning, topk_alternatives, topk_sweeps, nearest_k,
         social_windows, partitioners, many_shards, rescaling, balance, merge_stage, filters, workers,
+        cliffs,
         topk_windows,
     )
 }  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.pages import (
     balance,
+    cliffs,
     filters,
     index,
     many_shards,
@@ -27,7 +28,7 @@ PAGES = {
     module.PAGE.name: module.PAGE
     for module in (
         index, topk, topk_windows, nearest, social, partitioners, many_shards, rescaling, balance, merge_stage,
-        filters, workers,
+        filters, workers, cliffs,
     )
 }  # fmt: skip
 FIGURES = "figures"

@@ -28,6 +28,7 @@ def render(data: Data, plots: Plots) -> str:
             "[the k nearest](nearest.md), [the k best by a social graph](social.md),"
             " [partitioners](partitioners.md), [many shards](many-shards.md), [load adjustment](balance.md),",
             "[merged results on Spark](merge-stage.md), [filters](filters.md), [workers](workers.md).",
+            "[Input that may make it slow](cliffs.md)." if data.has("cliffs") else "",
         ),
         *sections,
         spark.batches(on_spark, plots, name="spark-batches"),

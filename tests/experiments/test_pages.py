@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from experiments.data_file import FOLDER
+from experiments.data_file import FOLDER, Record, write_record
 from experiments.pages.command_line import main
 from experiments.pages.generator import NAMES, PAGES, generate
 from experiments.pages.page import Data
@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "docs" / "benchmarks"
 RECORDED = ("balance", "filters", "many-shards", "merge-stage", "partitioners", "rescaling", "topk-windows")
 """Questions whose committed data stands in for a measurement, which takes too long here."""
+MADE_UP = ("cliffs",)
+"""Questions whose rows are made up here, part by part."""
 MEASURED = Data(FOLDER)
 HAVE_DATA = [name for name, page in PAGES.items() if all(map(MEASURED.has, page.needs))]
 
@@ -57,6 +59,15 @@ def topk_rows(*settings):
     return [asdict(one) | {"batch": 500, "batches": 20} | dict.fromkeys(names, 10.0 + one.k) for one in settings]
 
 
+def cliffs_rows(part):
+    """Return rows as a part of the question gives them, with made-up figures."""
+    names = ("us_per_message", "updates_per_message", "us_per_update", "terms_per_message", "longest_ms", "results")
+    more = ("us_to_subscribe", "us_to_delete", "mean_ms", "p50_ms", "p99_ms", "ratio")
+    case = "first" if part == "first" else "uniform"
+    row = {"kind": "boolean", "case": case, "workload": "tweets", "subscriptions": 9, "window": 9, "calls": 9}
+    return [row | dict.fromkeys((*names, *more), 1.0), row | dict.fromkeys((*names, *more), 0.5)]
+
+
 @pytest.fixture
 def data(monkeypatch, tmp_path):
     """Measure every question with made-up figures into a folder."""
@@ -75,10 +86,13 @@ def data(monkeypatch, tmp_path):
     monkeypatch.setattr(topk_tuning.window, "register", lambda entry: None)
     monkeypatch.setattr(command_line, "repository_commit", lambda: "0123abc")
     folder = tmp_path / "data"
-    names = [name for name in QUESTIONS if name not in RECORDED]
+    names = [name for name in QUESTIONS if name not in (*RECORDED, *MADE_UP)]
     assert command_line.main([*names, "--data", str(folder)]) == 0
     for name in RECORDED:
         shutil.copy(FOLDER / f"{name}.json", folder)
+    for part in QUESTIONS["cliffs"].parts:
+        command = f"python -m experiments cliffs/{part}"
+        write_record(folder, "cliffs", part, Record(command, "0123abc", "a machine", cliffs_rows(part)))
     return folder
 
 

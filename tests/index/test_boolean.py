@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import index_checks
 from modes import MODES, check_passes
 from nearcast._jit import Arena
+from nearcast.index._kernels.boolean.layout import LENGTH, START
 from nearcast.index.boolean import BooleanIndex
 from nearcast.model import BooleanSubscription, Message, MessageBatch
 from nearcast.model.subscription_columns import BooleanColumns
@@ -263,6 +264,40 @@ def test_memory_of_deleted_subscriptions_is_reused():
     assert twin.index.nbytes < max(10_000, sizes[0] / 20)
     twin.insert(slots[:50])
     assert twin.check(twin.batch(50))
+
+
+@pytest.mark.parametrize("n_at_once", [1, 15, 700])
+def test_identical_subscriptions_are_deleted_from_their_long_list(n_at_once):
+    """All are on one list, beside some with two branches under the same term, and some elsewhere."""
+    n, space = 1_600 if n_at_once > 15 and not SMALL else 150, BOUNDS["plane"]
+    twin, region = twin_of(BooleanIndex, space, 4), space.bounds
+    words = ["t1", "t1", "t1", "(t1 AND t2) OR (t1 AND t3)", "t2 OR t1", "t4"]
+    twin.insert(
+        by_slot(BooleanSubscription(f"b{i}", region=region, keywords=words[i % len(words)]) for i in range(n))
+    )
+    twin.insert(range(n, n + 60))
+    batch = twin.batch_of([Message("m", (1, 1), text) for text in ("t1", "t1 t2", "t3 t1", "t4", "t2")])
+    order = np.random.default_rng(7).permutation(n + 60).tolist()
+    for start in range(0, len(order), n_at_once):
+        twin.delete(order[start : start + n_at_once])
+        if n_at_once > 1 or start % 20 == 0:
+            twin.check(batch)
+    assert len(twin.index) == 0
+    assert twin.check(batch) == {}
+    twin.insert(range(50))
+    twin.check(batch)
+
+
+def test_a_long_list_is_swept_once_for_all_that_are_deleted():
+    twin, region, n = twin_of(BooleanIndex, BOUNDS["plane"], 5), BOUNDS["plane"].bounds, 1_200
+    twin.insert(by_slot(BooleanSubscription(f"b{i}", region=region, keywords="t1") for i in range(n)))
+    forest = twin.index._forest
+    assert forest.nodes[:, LENGTH].max() == n
+    twin.delete(list(range(0, n, 3)))
+    kept = [slot for slot in range(n) if slot % 3]
+    node = int(np.argmax(forest.nodes[:, LENGTH]))
+    start, length = forest.nodes[node, START], forest.nodes[node, LENGTH]
+    assert forest.slots[start : start + length].tolist() == kept, "a list that is swept keeps its order"
 
 
 def test_numbers_of_deleted_terms_are_reused():

@@ -289,6 +289,37 @@ def test_groups_are_ruled_out_where_thresholds_are_small():
     assert twin.index.work.visited - unsorted <= (0.5 if SMALL else 0.05) * M * 4 * LONG
 
 
+@pytest.mark.parametrize("space", [PLANE, EARTH], ids=["plane", "earth"])
+def test_ties_at_one_point_are_measured_for_one_message_only(space):
+    """Thresholds are exactly the distance of a point: no message there matches, which the first one shows."""
+    twin = clustered_twin(space, 10)
+    center, anywhere = twin.source.anywhere(), twin.source.anywhere
+    made = {i: NearestSubscription("s", location=anywhere(), keywords=["a", "a b"][i % 2], k=1) for i in range(LONG)}
+    twin.insert(made)
+    distances = {slot: space.distance(one.location, center) for slot, one in made.items()}
+    twin.set_thresholds(distances)
+    first, others = (
+        twin.batch_of([Message(str(i), center, text) for i in range(n)]) for n, text in ((1, "b a"), (M, "a b c"))
+    )
+    twin.check(first)
+    before = twin.index.work
+    twin.check(others)
+    assert twin.index.work.visited == before.visited
+    assert twin.index.work.verified == before.verified
+    assert before.verified > LONG // 2 or SMALL
+    twin.set_thresholds({0: np.nextafter(distances[0], np.inf)})
+    twin.check(others)  # one reach has grown, so its lists are read again
+    twin.set_thresholds({0: distances[0], 1: np.inf})
+    twin.check(others)
+    twin.set_thresholds({1: np.nextafter(distances[1], np.inf)})
+    twin.check(others)  # one posting was closed
+    twin.set_thresholds({1: 0.0})
+    twin.insert({LONG: NearestSubscription("s", location=center, keywords="b", k=1)})
+    twin.check(others)
+    twin.set_thresholds({LONG: 1.0})
+    twin.check(others)
+
+
 def test_thresholds_of_free_slots_are_ignored():
     index_checks.check_free_slots(grid_twin(PLANE))
 

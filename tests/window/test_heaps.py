@@ -191,6 +191,18 @@ def test_threshold_changes_are_reported_once():
     assert sorted(result_store.take_threshold_changes().slots.tolist()) == [0, 2]
 
 
+def test_a_threshold_with_which_a_message_ties_is_reported_however_little_it_moved():
+    result_store = make_result_store([1])
+    publish(result_store, [5.0])
+    result_store.take_threshold_changes()
+    publish(result_store, [4.75], 2)
+    assert len(result_store.take_threshold_changes().slots) == 0
+    publish(result_store, [4.75], 3)
+    assert result_store.take_threshold_changes().thresholds.tolist() == [4.75]
+    publish(result_store, [4.8], 4)
+    assert len(result_store.take_threshold_changes().slots) == 0
+
+
 def test_the_index_matches_fewer_messages_per_call_if_most_matches_do_not_enter():
     result_store, calls = make_result_store([1, 1]), []
     publish(result_store, [7.0] * 400, calls=calls)

@@ -461,7 +461,7 @@ class Engine:
         if not owner.kind.result_policy.is_stateful and self._config.window is None:
             kind = owner.kind.kind
             raise StateError(f"matches of kind {kind!r} are looked up in the window, and this engine has none")
-        return list(owner.results(slot, self._shards.touching))
+        return list(owner.results(slot, self._shards.batches_touching))
 
     def bodies(self, seqs: Iterable[int]) -> list[str | None]:
         """Return the bodies of messages by `seq`, None where there is none or the engine holds it no more."""

@@ -9,7 +9,7 @@ Index and result store work with slots, small dense integers that are reused onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from nearcast.engine.explain import explain
 from nearcast.engine.lifetimes import Lifetimes
 from nearcast.engine.updates import UpdateBatch, UpdateWriter
+from nearcast.engine.window_lookup import Touching, WindowLookup
 from nearcast.index import Index, Work
 from nearcast.model import (
     Document,
@@ -74,6 +75,7 @@ class Matcher:
         replicas: Replicas,
         filters: Filters,
         facets: Facets,
+        lookup: WindowLookup,
     ) -> None:
         self.kind = kind
         self.registry = registry
@@ -88,6 +90,7 @@ class Matcher:
         self._scoring = scoring
         self._filters = filters
         self._facets = facets
+        self._lookup = lookup
 
     def use(self, pool: WorkerPool) -> None:
         """Use the threads of a pool from now on."""
@@ -297,15 +300,13 @@ class Matcher:
         if len(moved.slots):
             self._index.set_thresholds(*moved)
 
-    def results(self, slot: int, touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
+    def results(self, slot: int, touching: Touching) -> list[ScoredMessage]:
         """Return a result, best first; matches of stateless kinds are looked up in the window."""
         if self.kind.result_policy.is_stateful:
             return self._result_store.results(slot)
         rows = self.registry.rows(np.array([slot], np.int32))
-        subscriptions = SubscriptionBatch(self.kind, rows, self._scoring)
-        (score_of,), (footprint,) = subscriptions.scorers, subscriptions.footprints
-        pairs = ((d, score_of(d)) for d in touching(footprint, after=self.registry.since(slot)))
-        found = [ScoredMessage(d.seq, d.id, score) for d, score in pairs if score is not None]
+        subscription = SubscriptionBatch(self.kind, rows, self._scoring)
+        found = self._lookup.find(subscription, touching, after=self.registry.since(slot))
         return sorted(found, key=lambda scored: self.kind.result_policy.rank(scored.score, scored.seq))
 
     def explain(self, slot: int, document: Document) -> Explanation:

@@ -14,7 +14,7 @@ Cost: 18 bytes per result and replica, and a few hundred nanoseconds per change 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from nearcast.engine._kernels import merger as kernels
 from nearcast.engine.distinct_numbers import distinct_seqs
 from nearcast.engine.explain import explain
 from nearcast.engine.registry import SubscriptionRegistry
+from nearcast.engine.window_lookup import Touching
 from nearcast.model import (
     Document,
     Explanation,
@@ -241,7 +242,7 @@ class ResultMerger:
         seqs = self._arena[f"{_PREFIX}.seqs"][at]
         return Results(np.repeat(slots, lengths), seqs, self._arena[f"{_PREFIX}.scores"][at], self._ids(seqs))
 
-    def results(self, slot: int, _touching: Callable[..., Iterable[Document]]) -> list[ScoredMessage]:
+    def results(self, slot: int, _touching: Touching) -> list[ScoredMessage]:
         """Return a result, best first."""
         return self._read(np.array([slot], np.int32)).by_slot().get(slot, [])
 

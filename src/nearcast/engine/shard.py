@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearcast.engine.matcher import Matcher, joined_matches
 from nearcast.engine.updates import UpdateBatch, UpdateWriter
+from nearcast.engine.window_lookup import WindowLookup
 from nearcast.errors import StateError
 from nearcast.index import IndexEntry, find_index
 from nearcast.model import MessageBatch, ScoringContext, Subscription, find_kind, kinds
@@ -78,8 +79,9 @@ class Shard:
             replicas, filters = Replicas(arena), Filters(arena, self._scoring.space)
             facets = Facets(arena, self._scoring, most_values=entry.most_facet_values)
             self.matchers[kind.kind] = Matcher(
-                kind, registry, index, result_store, self._scoring, replicas, filters, facets
-            )
+                kind, registry, index, result_store, self._scoring, replicas, filters, facets,
+                WindowLookup(entry, self._scoring),
+            )  # fmt: skip
             self.matchers[kind.kind].use(self._pool)
             names = [known.kind for known in kinds() if known.kind in self.matchers]
             self.matchers = {name: self.matchers[name] for name in names}

@@ -553,6 +553,10 @@ class ShardSet:
         """Return the messages of the window after a seq that may match a subscription."""
         return self._distinct(window.touching(footprint, after=after) for window in self._windows)
 
+    def batches_touching(self, footprint: Footprint, *, after: int) -> Iterable[MessageBatch]:
+        """Return the same messages as columns, window by window; several windows may hold one."""
+        return (window.batch_touching(footprint, self._scoring.vocabulary, after=after) for window in self._windows)
+
     def _distinct(self, found: Iterable[Iterable[Document]]) -> Iterable[Document]:
         return {document.seq: document for documents in found for document in documents}.values()
 

@@ -16,6 +16,8 @@ enters its result. Open postings stand last on their lists, where reading them i
 without the term never read them. In the paper's grid (section 4.3) they would stand in every cell. The first
 threshold moves a posting to the closed ones. Thresholds only shrink after that: this changes a number in the posting
 and the bounds of its group, and nothing moves until half of a list is unsorted (see `_kernels/nearest/groups.py`).
+Lists of which no closed posting matched at a point are remembered (see `_kernels/nearest/settled.py`), since messages
+at one point tie with the thresholds that earlier ones have set.
 
 Cost: a message reads the bounds of its terms' lists, and the groups whose balls may hold it. Inserting, moving a
 threshold and deleting take time in the number of terms.
@@ -61,6 +63,9 @@ class NearestWorkspace(OutputWorkspace):
             gaps=np.zeros(LANES, np.float32),
             found=np.zeros(_CANDIDATES, np.int32),
             found_by=np.zeros(_CANDIDATES, np.int32),
+            settled_points=np.zeros((kernels.SETTLED, 2)),
+            settled_lists=np.zeros((kernels.SETTLED, 2), np.int64),
+            n_nearer=np.zeros(1, np.int64),
         )
         super().__init__(scratch, room)
 

@@ -267,7 +267,16 @@ class SlidingWindow:
         """Return the messages after a seq that may match a subscription."""
         if self._store is None:
             return []
-        store, numbers = self._store, self.numbers
+        return self._store.documents(self._numbers_touching(footprint, after=after))
+
+    def batch_touching(self, footprint: Footprint, vocabulary: Vocabulary, *, after: int) -> MessageBatch:
+        """Return the messages after a seq that may match a subscription, as columns."""
+        if self._store is None:
+            return MessageBatch.empty()
+        return self._store.batch(self._numbers_touching(footprint, after=after), vocabulary)
+
+    def _numbers_touching(self, footprint: Footprint, *, after: int) -> Longs:
+        store, numbers = self.store, self.numbers
         chosen = store.of("seqs", numbers) > after
         if footprint.box is not None:
             xs, ys, box = store.of("xs", numbers), store.of("ys", numbers), footprint.box
@@ -276,7 +285,7 @@ class SlidingWindow:
         if all(footprint.branches):
             terms = frozenset[int]().union(*footprint.branches)
             numbers = store.with_any_term(numbers, np.fromiter(terms, np.int64, len(terms)))
-        return store.documents(numbers)
+        return numbers
 
     def withdraw(self, seqs: Longs) -> None:
         """Remove messages before they expire."""

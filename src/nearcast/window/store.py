@@ -331,10 +331,11 @@ class Store:
 
     def with_any_term(self, numbers: Longs, term_ids: Longs) -> Longs:
         """Return the messages that hold one of some terms."""
-        lengths = self.of("n_terms", numbers).astype(np.int64)
-        held = self._array("term_ids")[self._places("term_ids", self.of("term_starts", numbers), lengths)]
-        rows = np.repeat(np.arange(len(numbers)), lengths)[np.isin(held, term_ids)]
-        found: Longs = numbers[np.unique(rows)]
+        from nearcast.window._kernels.selection import mark_with_any_term
+
+        marks = np.zeros(len(numbers), np.bool_)
+        mark_with_any_term(self.arrays, numbers, np.sort(term_ids), marks)
+        found: Longs = numbers[marks]
         return found
 
     def _append(self, columns: _Columns) -> Longs:

@@ -5,6 +5,7 @@
        └── random messages ─┴─ subscriptions ───────┘      one generator per kind, after each paper's experiments
            community             a social graph, and places that publish
            drift                 hot spots that wander, topics that come and go
+           events                revisions, forms, sites, bursts and silences
 
 Everything streams: memory does not grow with the number of rows, and row i of a seed is always the same bytes.
 
@@ -19,6 +20,7 @@ Everything streams: memory does not grow with the number of rows, and row i of a
 from nearcast.workload.columns import MESSAGES, SUBSCRIPTIONS, TEXT_MESSAGES
 from nearcast.workload.community import Community
 from nearcast.workload.drift import Drift
+from nearcast.workload.events import Events
 from nearcast.workload.generator import WORKLOADS, Workload, make
 from nearcast.workload.progress import progress
 from nearcast.workload.recording import Recording, load
@@ -33,6 +35,7 @@ __all__ = [
     "WORKLOADS",
     "Community",
     "Drift",
+    "Events",
     "Recording",
     "Workload",
     "load",

@@ -7,6 +7,7 @@ Each number is a field of `Workload`.
     places    Place of DkM-SKS, table 1               3                  54 k          2,000 towns, much countryside
     reviews   YELP of Skype, table 3                  37                 85 k          100 cities
     drift     nothing recorded, see below             9                  200 k         400 cities, wandering hot spots
+    incidents road incidents as published, see below  32                 20 k          60 cities, sites that repeat
 
 Terms follow a Zipf-Mandelbrot law without stop words; the number of terms is 1 + a negative binomial; a term occurs
 at most once per message. A share of the terms (`phrases`) is followed by its partner, the term of rank r ^ 1: words
@@ -34,6 +35,10 @@ hour, a third is about topics that come and go, see `nearcast.workload.drift`. S
 messages of the whole archive, so they are where hot spots were or will be. Messages of a community lie at its places,
 and do not drift.
 
+`incidents` has the statistics of a recorded stream: texts and points that repeat, a few words that most messages
+have, revisions of the same event, bursts and silences, see `nearcast.workload.events`. Subscriptions are made from
+random events.
+
 Message i of a seed is always the same, see `streams`. Cost of a million messages on one core: 3 s for tweets, 1 s for
 places, 9 s for reviews; 50 MB of tables for tweets, built once per process.
 """
@@ -55,12 +60,14 @@ from nearcast.workload.cities import Cities, Points
 from nearcast.workload.columns import MESSAGES, fill, named, numbered
 from nearcast.workload.community import Community, gather
 from nearcast.workload.drift import Drift
+from nearcast.workload.events import Events, first_origins
 from nearcast.workload.sample import MessageSample, TermRanks, start_of
 from nearcast.workload.streams import BLOCK, cut, generator
 from nearcast.workload.subscriptions import subscribe
 from nearcast.workload.words import words
 from nearcast.workload.zipf import Zipf
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _EPOCH_US = 1_704_067_200_000_000  # 2024-01-01T00:00:00Z, the time of message 0
@@ -90,6 +97,7 @@ class Workload:
     lead: int = 100_000  # messages before message 0
     rate: float = 1_000.0  # messages per second
     drift: Drift | None = None  # how messages change with time
+    events: Events | None = None  # how messages repeat; terms and their law are those of an event besides its form
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -169,34 +177,53 @@ class Workload:
         """Draw random messages of the archive."""
         xs, ys, _ = self.cities.draw(rng, n, seed=self.seed)
         positions = (rng.random(n) * self.archive).astype(np.int64)
-        return MessageSample(*self._drifted(rng, (xs, ys), positions), self._write(rng, positions))
+        return MessageSample(*self._placed(rng, (xs, ys), positions), self._write(rng, positions))
 
     def _block(self, number: int, community: Community | None) -> pa.Table:
         first = number * BLOCK
         positions = np.arange(first, first + BLOCK)
-        texts = self._write(generator(self.seed, f"{self.name}/texts", number), positions)
+        written = generator(self.seed, f"{self.name}/texts", number)
+        texts = self._write(written, positions)
+        firsts = np.arange(BLOCK)  # the messages at whose points messages lie
+        if self.events is not None:
+            origins = self.events.origins(generator(self.seed, f"{self.name}/events", number), BLOCK)
+            firsts = first_origins(origins)
+            added = self._draw_terms(written, positions, np.ones(BLOCK, np.int64))
+            texts = self.events.revise(written, texts, added, origins, size=self.words.size)
         where = generator(self.seed, f"{self.name}/where", number)
         columns = {
             "id": numbered("m", first, BLOCK),
             "text": texts.spelt(self.terms()),
-            "at": pa.array(_EPOCH_US + np.floor(positions * (_US / self.rate)).astype(np.int64)).cast(
+            "at": pa.array(_EPOCH_US + np.floor(self._times(number) * (_US / self.rate)).astype(np.int64)).cast(
                 MESSAGES.field("at").type
             ),
         }
         if community is None:
             xs, ys, _ = self.cities.draw(where, BLOCK, seed=self.seed)
-            columns["x"], columns["y"] = self._drifted(where, (xs, ys), positions)
+            xs, ys = self._placed(where, (xs, ys), positions)
+            columns["x"], columns["y"] = xs[firsts], ys[firsts]
         else:
-            places = community.visit(where, BLOCK)
+            places = community.visit(where, BLOCK)[firsts]
             columns["x"], columns["y"] = community.xs[places], community.ys[places]
             columns["place"] = named("p", places)
         return fill(MESSAGES, BLOCK, columns)
 
-    def _drifted(self, rng: np.random.Generator, points: Points, positions: Ints) -> Points:
-        """Return points, with those of hot spots at some positions of the stream."""
-        if self.drift is None:
-            return points
-        return self.drift.place(rng, points, positions, cities=self.cities, seed=self.seed)
+    def _times(self, number: int) -> Floats:
+        """Return the times of the messages of a block, in messages of a regular stream."""
+        first = number * BLOCK
+        if self.events is None:
+            return np.arange(first, first + BLOCK, dtype=np.float64)
+        gaps = self.events.gaps(generator(self.seed, f"{self.name}/times", number), BLOCK)
+        times: Floats = first + BLOCK * np.minimum(1.0, np.cumsum(gaps) - gaps[0])
+        return times
+
+    def _placed(self, rng: np.random.Generator, points: Points, positions: Ints) -> Points:
+        """Return points, with those of hot spots at some positions of the stream, and those of sites."""
+        if self.events is not None:
+            points = self.events.place(rng, points, cities=self.cities, seed=self.seed)
+        if self.drift is not None:
+            points = self.drift.place(rng, points, positions, cities=self.cities, seed=self.seed)
+        return points
 
     def _sizes(self, positions: Ints) -> Ints:
         """Return the number of terms available to the message at each position."""
@@ -206,8 +233,14 @@ class Workload:
 
     def _write(self, rng: np.random.Generator, positions: Ints) -> TermRanks:
         """Return the terms of messages at some positions of the stream."""
+        texts = self._draw_terms(rng, positions, self._count(rng, len(positions)))
+        if self.events is None:
+            return texts
+        return self.events.write(rng, texts, size=self.words.size, seed=self.seed)
+
+    def _draw_terms(self, rng: np.random.Generator, positions: Ints, counts: Ints) -> TermRanks:
+        """Return so many terms by the law of the workload for messages at some positions, each term once."""
         n = len(positions)
-        counts = self._count(rng, n)
         indptr = start_of(counts)
         sizes = np.repeat(self._sizes(positions), counts)
         ranks = self.words.draw(rng.random(len(sizes)), sizes=sizes)
@@ -276,6 +309,18 @@ WORKLOADS = (
             hot=0.5, spots=3, spread_m=30e3, stay=4_000_000, topical=1 / 3, topics=20, topic_terms=12, life=1_000_000
         ),
     ),
+    Workload(
+        name="incidents",
+        words=Zipf(20_000, exponent=1.2, shift=60.0),
+        cities=Cities(
+            Box(141.0, -37.6, 153.7, -28.1), sizes=Zipf(60, exponent=1.4), spread_m=25e3, spread_min_m=3e3, rural=0.1
+        ),
+        terms_mean=9.0,
+        terms_shape=1,
+        phrases=0.2,
+        archive=264_797,
+        events=Events(),
+    ),
 )
 
 
@@ -287,7 +332,7 @@ def make(name: str, *, seed: int = 0, rate: float | None = None) -> Workload:
     >>> make("novels")
     Traceback (most recent call last):
         ...
-    nearcast.errors.InvalidInput: workload must be one of tweets, places, reviews, drift; got 'novels'
+    nearcast.errors.InvalidInput: workload must be one of tweets, places, reviews, drift, incidents; got 'novels'
     """
     named_so = {workload.name: workload for workload in WORKLOADS}
     require(name in named_so, "workload", f"must be one of {', '.join(named_so)}", name)

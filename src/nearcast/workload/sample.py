@@ -66,6 +66,18 @@ class TermRanks(NamedTuple):
         order[rows] = len(self) + np.arange(len(other))
         return both.take(order)
 
+    def followed_by(self, other: TermRanks) -> TermRanks:
+        """Return the rows, each with the terms of the same row of another, and each term once.
+
+        >>> rows, others = TermRanks(np.array([0, 1]), np.array([5])), TermRanks(np.array([0, 2]), np.array([6, 5]))
+        >>> rows.followed_by(others).ranks.tolist()
+        [5, 6]
+        """
+        owners = np.append(self.owners(), other.owners())
+        order = np.argsort(owners, kind="stable")
+        ranks = np.append(self.ranks, other.ranks)[order]
+        return TermRanks(start_of(self.sizes() + other.sizes()), ranks).distinct()
+
     def any(self, flags: Flags) -> Flags:
         """Return for each row whether one of its terms is flagged."""
         return np.bincount(self.owners()[flags], minlength=len(self)) > 0

@@ -17,7 +17,8 @@ from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_b
 from nearcast.window._kernels.parts import part_of
 
 START, SIZE, K, MOVED = 0, 1, 2, 3
-"""Columns of a head; k is 0 for a slot that is free."""
+"""Columns of a head; k is 0 for a slot that is free. A threshold moved, or is one that a match tied with."""
+TIED = 2
 
 N_CHANGES, N_MOVED, N_ENTERED, NEXT = 0, 1, 2, 3
 """Positions in the counts: changes, moved thresholds, arrivals that entered, the first handle of the batch."""
@@ -168,6 +169,11 @@ def push(
         slot, score, row = slots[i], distances[i], rows[i]
         first, size, k = int(heads[slot, START]), int(heads[slot, SIZE]), int(heads[slot, K])
         if size == k and not score < scores[first]:
+            if score == scores[first]:
+                if heads[slot, MOVED] == 0:
+                    moved[n_moved] = slot
+                    n_moved += 1
+                heads[slot, MOVED] = TIED
             continue
         handle, step = int(next_handle + row), matches.row_steps[row]
         if size == k:
@@ -194,7 +200,8 @@ def push(
 def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], thresholds: NDArray[np.float64]) -> int:
     """Write the thresholds of full heaps, and their slots to the front of `moved`; return how many there are.
 
-    A threshold that is hardly closer than the last one is left out: the index finds some more, and moves less.
+    A threshold that is hardly closer than the last one is left out: the index finds some more, and moves less. One
+    that a match tied with is not: many messages may lie at one point.
     """
     heads, reported, n = heaps.heads, heaps.reported, 0
     for i in range(moved.size):
@@ -203,9 +210,10 @@ def take_thresholds(heaps: ResultHeapArrays, moved: NDArray[np.int32], threshold
         prefetch(heads, following)
         prefetch(reported, following)
         if 0 < heads[slot, K] == heads[slot, SIZE]:
+            is_tied = heads[slot, MOVED] == TIED
             heads[slot, MOVED] = 0
             threshold = heaps.scores[heads[slot, START]]
-            if threshold > _CLOSER * reported[slot]:
+            if threshold > _CLOSER * reported[slot] and not is_tied:
                 continue
             reported[slot] = threshold
             moved[n] = slot

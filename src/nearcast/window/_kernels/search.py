@@ -2,7 +2,9 @@
 
 A search reads lists, bounds each posting, and scores the few messages whose bound reaches a floor. Witnesses are
 messages whose score has a known lower bound; a histogram of these bounds raises the floor to the score that as many
-witnesses reach as the buffer needs. Theta is the least score that the buffer must hold afterwards (Skype, section 6).
+witnesses reach as the buffer needs. Messages are scored in the order of their bounds, and their scores raise the
+floor further, so those whose bound is below what is found are not scored. Theta is the least score that the buffer
+must hold afterwards (Skype, section 6).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from nearcast.window.store import WindowArrays
 
 N_BINS = 1024
 AHEAD = 16  # postings whose messages are prefetched
+FEW = 64  # noted postings that are scored in any order
 PIECE = MIN_CHUNK << (N_CLASSES - 1)
 ROUNDING = 2.0**-18  # more than 32-bit arithmetic can change a bound
 MAX_BEND = 0.0254  # an arc of chord c is at most c + c**3 / 24 + this * c**5
@@ -32,8 +35,9 @@ AT_X, AT_Y, AT_Z, UNIT, AT_ALPHA, LOST, OWN, OTHERS, ALL_OTHERS, MARGIN, BEND = 
 """Positions in a query: the point, a step of the grid, alpha, nearness lost per unit of the frame, weights of the
 term and of the other terms times 1 - alpha, the margin, the curvature."""
 
-NS_PER_PLACE, NS_PER_BUFFER, NS_PER_SEARCH, NS_PER_POSTING = 0.5, 150.0, 20_000.0, 8.0
-"""Costs in nanoseconds: a place of a buffer, access to a buffer, a search, and a posting that it reads."""
+NS_PER_PLACE, NS_PER_BUFFER, NS_PER_SEARCH, NS_PER_POSTING, NS_PER_FOUND = 0.5, 150.0, 20_000.0, 8.0, 400.0
+"""Costs in nanoseconds: a place of a buffer, access to a buffer, a search, a posting that it reads, and
+each message that it finds, scores, sorts and writes beyond the first few, which a search includes."""
 UNDERFLOW_RATE = 2.0
 """How many times as often as the random walk predicts a buffer is assumed to run short: expiry follows arrival."""
 
@@ -114,19 +118,48 @@ def sort_terms(lists: ListArrays, profiles: ProfileArrays, slot: int, order: NDA
 
 
 @kernel
-def split_noted(scratch: SearchScratch, n: int, floor: float, now: int) -> tuple[int, int]:
-    """Split noted postings that reach the floor into those up to `now` and those that arrive later; return counts."""
-    n_chosen, n_pending = 0, 0
+def split_noted(scratch: SearchScratch, n: int, floor: float, now: int, width: float) -> tuple[int, int]:
+    """Split noted postings that reach the floor into those up to `now` and those that arrive later; return counts.
+
+    Those up to `now` are sorted by their bounds, the greatest first, as far as these differ by the width of a bin.
+    """
+    bounds, numbers, chosen, starts = scratch.bounds, scratch.numbers, scratch.chosen, scratch.bins
+    n_chosen, n_pending, per_bin, sorts = 0, 0, 1.0 / width, n > FEW
+    starts[:] = 0
     for i in range(n):
-        if scratch.bounds[i] < floor:
+        if bounds[i] < floor:
             continue
-        if scratch.numbers[i] <= now:
-            scratch.chosen[n_chosen] = i
-            n_chosen += 1
-        else:
+        if numbers[i] > now:
             scratch.pending[n_pending] = i
             n_pending += 1
+        else:
+            chosen[n_chosen] = i
+            n_chosen += 1
+            if sorts:
+                starts[bin_of(bounds[i], per_bin)] += 1
+    if sorts:
+        total = 0
+        for i in range(N_BINS - 1, -1, -1):
+            total += starts[i]
+            starts[i] = total - starts[i]
+        for i in range(n):
+            if bounds[i] >= floor and numbers[i] <= now:
+                at = bin_of(bounds[i], per_bin)
+                chosen[starts[at]] = i
+                starts[at] += 1
     return n_chosen, n_pending
+
+
+@kernel(inline=True)
+def bin_of(value: float, per_bin: float) -> int:
+    """Return the bin of a score or a bound."""
+    return int(max(0.0, min(N_BINS - 1.0, value * per_bin)))
+
+
+@kernel
+def begin_floor(scratch: SearchScratch) -> None:
+    """Forget all witnesses, so that exact scores raise the floor from now on."""
+    scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
 
 
 @kernel
@@ -197,7 +230,7 @@ def target_size(params: BufferParams, k: int, n_postings: int) -> int:
     best, best_cost, n, step = k, np.inf, k, max(1, k // 8)
     while n <= 4 * k + 8:
         hold = n * (k * (1.0 + log(n / k)) * NS_PER_PLACE + NS_PER_BUFFER)
-        search_ns = NS_PER_SEARCH + NS_PER_POSTING * n_postings
+        search_ns = NS_PER_SEARCH + NS_PER_POSTING * n_postings + NS_PER_FOUND * max(0, n - FEW)
         search = UNDERFLOW_RATE * search_ns * n / ((n - k + 1.0) * (3.0 * n - k + 2.0))
         if hold + search > best_cost:
             break
@@ -218,6 +251,27 @@ def raise_floor(
     counts[CUT], counts[WITNESSED] = cut, above
     least = cut * width
     return float(max(floor, (least * params.factor if params.policy == FACTOR else least) - ROUNDING))
+
+
+@kernel(inline=True)
+def raise_by_score(
+    params: BufferParams,
+    bins: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    need: int,
+    floor: float,
+    score: float,
+    width: float,
+) -> float:
+    """Count a message as a witness of its score, and return the floor, which may have risen."""
+    level = bin_of(score, 1.0 / width)
+    if need == 0 or level < counts[CUT]:
+        return floor
+    bins[level] += 1
+    counts[WITNESSED] += 1
+    if counts[WITNESSED] - bins[counts[CUT]] < need:
+        return floor
+    return raise_floor(params, bins, counts, need, floor, width)
 
 
 @kernel

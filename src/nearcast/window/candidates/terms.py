@@ -35,6 +35,7 @@ class TermCandidates(CandidateSource):
             return TermLists(lists_arena, window, params, _NAME, append_messages=append, max_number=max_number)
 
         self._lists = window.follower(_NAME, make)
+        self._sums = np.zeros(0)
 
     @property
     def lists(self) -> TermLists:
@@ -49,5 +50,11 @@ class TermCandidates(CandidateSource):
         lists, window = self._lists.arrays, self._window.store.arrays
         return kernels.TermSource(
             self._params, lists, window, profiles, self._lists.signatures, scratch,
-            self._filters.arrays, self._window.store.rows_for_filters, self.keys,
+            self._filters.arrays, self._window.store.rows_for_filters, self.keys, self._fit_sums(),
         )  # fmt: skip
+
+    def _fit_sums(self) -> npt.NDArray[np.float64]:
+        """Return the sums of weights, as many as signatures; a search leaves all of them 0."""
+        if len(self._sums) != len(self._lists.signatures):
+            self._sums = np.zeros(len(self._lists.signatures))
+        return self._sums

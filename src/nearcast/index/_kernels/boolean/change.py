@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast._jit import kernel, table_get, table_put, table_remove
+from nearcast._jit import kernel, prefetch, table_get, table_put, table_remove
 from nearcast.index._kernels.boolean.block_pool import give_rows, take_nodes, take_rows, take_words
 from nearcast.index._kernels.boolean.geometry import (
     children_of,
@@ -48,6 +48,11 @@ from nearcast.index._kernels.boolean.layout import (
 )
 from nearcast.index._kernels.shared.size_class import class_of_size
 from nearcast.index._kernels.shared.term_order import order_by_weight
+
+_PIECE = 64  # postings that are compared at once
+_LONG, _MANY = 1024, 16  # a list of so many postings is swept where so many subscriptions are deleted
+_SWEPT = 1024  # lists that are remembered; one that is swept again costs time only
+_DELETED = -2  # less the start of its expression: the record of a subscription that is being deleted
 
 
 @kernel
@@ -325,13 +330,56 @@ def insert_branches(forest: Forest, subscriptions: NewSubscriptions, start: int,
 @kernel
 def remove_posting(forest: Forest, node: int, slot: int) -> None:
     """Remove one posting of a subscription from a list. Any will do, since all of them are removed."""
-    start, length = int(forest.nodes[node, START]), int(forest.nodes[node, LENGTH])
-    for row in range(start, start + length):
-        if forest.slots[row] == slot:
-            copy_posting(forest, start + length - 1, row)
+    slots, row, length = forest.slots, int(forest.nodes[node, START]), int(forest.nodes[node, LENGTH])
+    last = row + length - 1
+    while row + _PIECE <= last:
+        is_here = False
+        for i in range(row, row + _PIECE):  # without a branch, so the loop is vectorised
+            is_here |= slots[i] == slot
+        if is_here:
+            break
+        row += _PIECE
+    while row <= last:
+        if slots[row] == slot:
+            copy_posting(forest, last, row)
             forest.nodes[node, LENGTH] = length - 1
             shrink_list(forest, node)
             return
+        row += 1
+
+
+@kernel
+def sweep_list(forest: Forest, node: int) -> None:
+    """Remove all postings of the subscriptions that are being deleted from a list."""
+    start, length, n = int(forest.nodes[node, START]), int(forest.nodes[node, LENGTH]), 0
+    records, slots = forest.records, forest.slots
+    for row in range(start, start + length):
+        prefetch(records, slots[min(row + AHEAD, start + length - 1)])
+        if records[slots[row]] >= 0:
+            copy_posting(forest, row, start + n)
+            n += 1
+    forest.nodes[node, LENGTH] = n
+    shrink_list(forest, node)
+
+
+@kernel
+def remove_from_lists(
+    forest: Forest, root: int, slot: int, targets: NDArray[np.int64], swept: NDArray[np.int64]
+) -> None:
+    """Remove a subscription from its lists under a term.
+
+    Where several are deleted, a long list is swept once for all; `swept` remembers some of these lists.
+    """
+    for j in range(lists_of_box(forest, root, corners_of(forest, slot), targets)):
+        node = targets[j, 0]
+        if swept.size > 0 and (swept[node & (swept.size - 1)] == node or forest.nodes[node, LENGTH] >= _LONG):
+            if swept[node & (swept.size - 1)] != node:
+                sweep_list(forest, node)
+                swept[node & (swept.size - 1)] = node
+        else:
+            remove_posting(forest, node, slot)
+        if forest.nodes[node, LENGTH] == 0 and forest.nodes[node, CHILDREN] == 0:
+            prune_children(forest, root, targets[j])
 
 
 @kernel
@@ -363,21 +411,18 @@ def release_term(forest: Forest, number: int) -> None:
         forest.state[FREE_TERM] = number
 
 
-@kernel
+@kernel(allocates=True)
 def delete_slots(forest: Forest, slots: NDArray[np.int32], targets: NDArray[np.int64]) -> None:
     """Delete subscriptions: their postings and expressions, and what is empty after that."""
-    words = forest.words
+    words, records = forest.words, forest.records
+    swept = np.full(_SWEPT if slots.size >= _MANY else 0, NONE, np.int64)
     for slot in slots:
-        word = int(forest.records[slot])
-        corners = corners_of(forest, slot)
+        records[slot] = _DELETED - records[slot]
+    for slot in slots:
+        word = int(_DELETED - records[slot])
         at = word + 1
         for _ in range(words[word]):
-            root = int(words[at + 1])
-            n = lists_of_box(forest, root, corners, targets)
-            for j in range(n):
-                remove_posting(forest, targets[j, 0], slot)
-                if forest.nodes[targets[j, 0], LENGTH] == 0 and forest.nodes[targets[j, 0], CHILDREN] == 0:
-                    prune_children(forest, root, targets[j])
+            remove_from_lists(forest, int(words[at + 1]), int(slot), targets, swept)
             at += 1 + words[at]
         n_words = at - word
         at = word + 1
@@ -391,7 +436,7 @@ def delete_slots(forest: Forest, slots: NDArray[np.int32], targets: NDArray[np.i
         c = class_of_size(n_words)
         words[word] = forest.free_words[c]
         forest.free_words[c] = word
-        forest.records[slot] = NONE
+        records[slot] = NONE
         forest.state[LIVE] -= 1
 
 

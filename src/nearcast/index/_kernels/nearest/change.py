@@ -41,6 +41,7 @@ from nearcast.index._kernels.nearest.layout import (
     Y,
 )
 from nearcast.index._kernels.nearest.reach import squared_reach
+from nearcast.index._kernels.nearest.settled import unsettle
 from nearcast.index._kernels.shared.grouped_postings import (
     AT_X,
     AT_Y,
@@ -172,6 +173,7 @@ def close_posting(state: NearestState, term: int, place: int, reach: np.float32)
     swap_postings(state, term, place, to)
     lists[term, CLOSED] = to + 1
     lists[term, UNSORTED] += 1
+    unsettle(lists, term)
     at = int(lists[term, START]) + to
     state.postings.bodies[at >> LANE_BITS, AT_REACH + (at & (LANES - 1))] = reach
     if lists[term, ROOM] >= GROUPED:
@@ -265,5 +267,7 @@ def set_thresholds(state: NearestState, slots: NDArray[np.int32], thresholds: ND
                 close_posting(state, runs[j] >> TERM_BITS, runs[j] & PLACE_MASK, reach)
             else:
                 set_reach(lists, state.postings, runs[j], reach)
+                if threshold > before:
+                    unsettle(lists, runs[j] >> TERM_BITS)
             if needs_sorting(lists, runs[j] >> TERM_BITS):
                 sort_list(state, runs[j] >> TERM_BITS)

@@ -26,6 +26,12 @@ N_FIELDS = 4
 UNREACHABLE = -1.0
 
 
+SETTLED = 4096
+"""Points that a workspace remembers, each with the list of one term."""
+LAST_VERSION = 2**31 - 1
+"""A list that has changed so often is never settled again."""
+
+
 # The bound of a group after its box, TILE wide: the greatest reach.
 GREATEST = BOX * TILE
 N_BOUNDS = BOX + 1
@@ -37,9 +43,9 @@ SITE = 4
 RUN, RUN_END = 6, 7
 
 
-# Columns of a list: its block, the size of the block, its postings, how many of them are closed and stand first, and
-# how many of these were added or moved since they were sorted.
-START, ROOM, LENGTH, CLOSED, UNSORTED = 0, 1, 2, 3, 4
+# Columns of a list: its block, the size of the block, its postings, how many of them are closed and stand first, how
+# many of these were added or moved since they were sorted, and how often one was closed or its reach grew.
+START, ROOM, LENGTH, CLOSED, UNSORTED, VERSION = 0, 1, 2, 3, 4, 5
 LIST = 8
 
 
@@ -97,3 +103,9 @@ class NearestScratch(NamedTuple):
     """int32 (at least the longest list,): postings that no bound rules out."""
     found_by: NDArray[np.int32]
     """int32 (as many,): the term on whose list each was found."""
+    settled_points: NDArray[np.float64]
+    """float64 (SETTLED, 2): the point at which no closed posting of a list matched."""
+    settled_lists: NDArray[np.int64]
+    """int64 (SETTLED, 2): the term of the list, counted from 1, and the version of the list; 0 for no term."""
+    n_nearer: NDArray[np.int64]
+    """int64 (1,): matches of the message that are nearer than a threshold."""

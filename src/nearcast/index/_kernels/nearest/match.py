@@ -26,6 +26,7 @@ from nearcast.index._kernels.nearest.layout import (
     Y,
 )
 from nearcast.index._kernels.nearest.reach import exact_distance
+from nearcast.index._kernels.nearest.settled import is_settled, settle
 from nearcast.index._kernels.shared.grouped_postings import (
     LANE_BITS,
     LANES,
@@ -65,14 +66,19 @@ def bound_row(bodies: NDArray[np.float32], row: int, query: NDArray[np.float32],
 
 
 @kernel
-def select_groups(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch) -> None:
-    """Write the groups of closed postings that no bound rules out, list by list; short lists have no bounds."""
+def select_groups(state: NearestState, terms: NDArray[np.int32], scratch: NearestScratch, x: float, y: float) -> None:
+    """Write the groups of closed postings that no bound rules out, list by list; short lists have no bounds.
+
+    A list that is settled at the point of the message has none.
+    """
     lists, tiles, groups, ends = state.lists, state.postings.tiles, scratch.groups, scratch.ends
     query, gaps, n = scratch.query, scratch.gaps, 0
     for i in range(terms.size):
         term = terms[i]
         start, n_closed = int(lists[term, START]), int(lists[term, CLOSED])
         low, high = start >> LANE_BITS, (start + n_closed + LANES - 1) >> LANE_BITS
+        if n_closed > 0 and is_settled(lists, scratch, term, x, y):
+            n_closed, high = 0, low
         if lists[term, ROOM] < GROUPED:
             for group in range(low, high if n_closed > 0 else low):
                 groups[n] = group
@@ -137,7 +143,7 @@ def verify(
         return -1
     found, found_by, marks, slots = scratch.found, scratch.found_by, scratch.marks, state.postings.slots
     sites, heads, runs, on_sphere = state.sites, state.heads, state.runs, state.projection.on_sphere
-    out_slots, out_scores, n_candidates = out.slots, out.scores, 0
+    out_slots, out_scores, n_candidates, n_nearer = out.slots, out.scores, 0, 0
     for first in range(0, n_found, _AHEAD):
         last = min(first + _AHEAD, n_found)
         for i in range(last, min(last + _AHEAD, n_found)):
@@ -156,7 +162,11 @@ def verify(
                 score = exact_distance(on_sphere, sites[slot, X], sites[slot, Y], x, y)
                 out_slots[total] = slot
                 out_scores[total] = score
-                total += score < sites[slot, THRESHOLD] or sites[slot, THRESHOLD] == np.inf
+                is_open = sites[slot, THRESHOLD] == np.inf
+                is_nearer = score < sites[slot, THRESHOLD] and not is_open
+                total += is_nearer or is_open
+                n_nearer += is_nearer
+    scratch.n_nearer[0] += n_nearer
     out.work[CANDIDATES] += n_candidates
     out.work[VERIFIED] += n_candidates
     return total
@@ -177,14 +187,16 @@ def match_row(
     query[0], query[1], query[2] = to_frame(state.projection, x, y)
     for term in terms:
         marks[term] = 1
-    select_groups(state, terms, scratch)
-    done = 0
+    select_groups(state, terms, scratch, x, y)
+    done, scratch.n_nearer[0] = 0, 0
     while done < terms.size and total >= 0:
         n, done, visited = scan_groups(state, terms, scratch, done)
         out.work[VISITED] += visited
         total = verify(state, x, y, scratch, n, out, total)
     for term in terms:
         marks[term] = 0
+        if scratch.n_nearer[0] == 0 and total >= 0:
+            settle(state.lists, scratch, term, x, y)
     return total
 
 

@@ -189,15 +189,20 @@ def _remove_dead(
     change_numbers, step_number, mask = changes.numbers, step.number, keys.size - 1
     k, size, start, n = heads[slot, RESULT_SIZE], heads[slot, SIZE], heads[slot, START], 0
     held, out = min(k, size), changes.cursor[N_OUT]
-    for i in range(size):
+    while n < size:  # those before the first that expired stay where they are
+        number = numbers[start + n] + base
+        if number < first or not (in_order or keys[number & mask] > horizon_key):
+            break
+        n += 1
+    for i in range(n, size):
         number = numbers[start + i] + base
-        if number >= first and (in_order or keys[number & mask] > horizon_key):
-            scores[start + n], numbers[start + n] = scores[start + i], numbers[start + i]
-            n += 1
-        elif i < held:
+        lives = number >= first and (in_order or keys[number & mask] > horizon_key)
+        if not lives and i < held:
             steps[out], slots[out], enters[out] = step_number, slot, False
             change_scores[out], change_numbers[out] = scores[start + i], number
             out += 1
+        scores[start + n], numbers[start + n] = scores[start + i], numbers[start + i]
+        n += lives
     for i in range(start + stayed, start + min(k, n)):
         steps[out], slots[out], enters[out] = step_number, slot, True
         change_scores[out], change_numbers[out] = scores[i], numbers[i] + base

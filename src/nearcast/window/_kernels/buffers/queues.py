@@ -52,9 +52,16 @@ def next_to_expire(
     numbers: NDArray[np.int32], start: int, stop: int, keys: NDArray[np.int64], base: int, by_time: bool
 ) -> int:
     """Return the relative number of the message that expires first, of some entries of a block; -1 without any."""
-    soonest, soonest_key, mask = np.int32(NONE), np.int64(0), keys.size - 1
+    if start == stop:
+        return NONE
+    soonest, soonest_key, mask = numbers[start], np.int64(0), keys.size - 1
+    if not by_time:
+        for i in range(start, stop):  # without a branch, so the loop is vectorised
+            soonest = min(soonest, numbers[i])
+        return int(soonest)
+    soonest = np.int32(NONE)
     for i in range(start, stop):
-        key = keys[(numbers[i] + base) & mask] if by_time else np.int64(numbers[i])
+        key = keys[(numbers[i] + base) & mask]
         if soonest == NONE or key < soonest_key or (key == soonest_key and numbers[i] < soonest):
             soonest, soonest_key = numbers[i], key
     return int(soonest)

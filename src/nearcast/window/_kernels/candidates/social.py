@@ -65,6 +65,7 @@ from nearcast.window._kernels.search import (
     AT_Z,
     BEND,
     CUT,
+    FEW,
     LOST,
     MARGIN,
     MAX_BEND,
@@ -77,10 +78,12 @@ from nearcast.window._kernels.search import (
     UNIT,
     WITNESSED,
     SearchScratch,
+    begin_floor,
     choose_pending,
     count_postings,
     cut_below,
     drop_from,
+    raise_by_score,
     raise_floor,
     signature_bit,
     sort_found,
@@ -100,6 +103,7 @@ END, STAMP, N_CLOSE = 0, 1, 2
 """Positions in the state of searches: the first number without a row, the number of searches, close places."""
 MAX_SHARED, EXTRA = OTHERS, ALL_OTHERS
 """Positions in a query instead of weights: how many terms may be shared, and the social score."""
+FEW_MESSAGES = 256  # in the window: fewer than the lists of close places that a search would look at
 CLOSE = 0.5  # places above this are read first, so that the floor is high when the others are read
 MAX_SCORE = 3.0
 
@@ -341,8 +345,8 @@ def _note(source: SocialSource, search: SocialSearch, progress: Progress) -> Pro
 
 
 @kernel
-def _score(source: SocialSource, slot: int, n_chosen: int, floor: float) -> int:
-    """Score the chosen messages exactly as the reference does; return how many reach the floor."""
+def _score(source: SocialSource, slot: int, n_chosen: int, floor: float, need: int) -> int:
+    """Score the chosen messages exactly as the reference does; return how many reach the floor, which may rise."""
     params, window, profiles, scratch = source.params, source.window, source.profiles, source.scratch
     xs, ys, term_starts, term_ids = window.xs, window.ys, window.term_starts, window.term_ids
     rows, social_scores, run_terms = source.social.rows, source.social.scores, profiles.run_terms
@@ -351,8 +355,14 @@ def _score(source: SocialSource, slot: int, n_chosen: int, floor: float) -> int:
         profiles.points[slot, X], profiles.points[slot, Y], profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
     )  # fmt: skip
     mask, lane, n_found = xs.size - 1, term_ids.size - 1, 0
-    scratch.counts[SCORED] += n_chosen
+    bounds, bins, counts = scratch.bounds, scratch.bins, scratch.counts
+    begin_floor(scratch)
     for i in range(n_chosen):
+        if bounds[chosen[i]] < floor:
+            if n_chosen > FEW and bounds[chosen[i]] + _BIN_WIDTH < floor:
+                break  # they are sorted by bins
+            continue
+        counts[SCORED] += 1
         if i + AHEAD < n_chosen:
             ahead = numbers[chosen[i + AHEAD]] & mask
             prefetch(term_starts, ahead)
@@ -376,6 +386,7 @@ def _score(source: SocialSource, slot: int, n_chosen: int, floor: float) -> int:
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1
+            floor = raise_by_score(source.params, bins, counts, need, floor, score, _BIN_WIDTH)
     return n_found
 
 
@@ -451,6 +462,8 @@ def search_social(source: SocialSource, slot: int, now: int, horizon: Horizon) -
     if option >= 0:
         n = note_option(source.keys, option, slot, horizon, source.filters, source.message_rows, scratch)
         return _choose(source, search, Progress(n, -np.inf, 0))
+    if source.social.state[END] - horizon.first <= FEW_MESSAGES:  # such as after a silence
+        return _choose(source, search, _note_all(source, search, Progress(0, -np.inf, 0)))
     progress = _note_places(source, search, CLOSE, np.inf, Progress(0, -np.inf, 0))
     progress = _note_places(source, search, SLACK, CLOSE, progress)
     progress = _note_terms(source, search, progress)
@@ -465,8 +478,8 @@ def search_social(source: SocialSource, slot: int, now: int, horizon: Horizon) -
 def _choose(source: SocialSource, search: SocialSearch, progress: Progress) -> tuple[int, float, int]:
     """Score the noted messages and choose the best; see `SourceKernels.search`."""
     scratch, slot = source.scratch, search.slot
-    n_chosen, n_pending = split_noted(scratch, progress.n_noted, progress.floor, search.now)
-    n_found = _score(source, slot, n_chosen, progress.floor)
+    n_chosen, n_pending = split_noted(scratch, progress.n_noted, progress.floor, search.now, _BIN_WIDTH)
+    n_found = _score(source, slot, n_chosen, progress.floor, search.need)
     sort_found(scratch.scores, scratch.found, n_found)
     theta = theta_of(source.params, int(source.profiles.heads[slot, K]), search.need, scratch.scores, n_found)
     return cut_below(scratch.scores, n_found, theta), theta, n_pending
@@ -476,7 +489,7 @@ def _choose(source: SocialSource, search: SocialSearch, progress: Progress) -> t
 def score_pending_social(source: SocialSource, slot: int, n_pending: int, floor: float, ceiling: float) -> int:
     """Score messages that arrive later; see `SourceKernels.score_pending`."""
     n_chosen = choose_pending(source.scratch, n_pending, floor)
-    return drop_from(source.scratch, _score(source, slot, n_chosen, floor), ceiling)
+    return drop_from(source.scratch, _score(source, slot, n_chosen, floor, 0), ceiling)
 
 
 @kernel

@@ -9,6 +9,10 @@ nearness of its point. Bounds are computed for a piece of a list at once, withou
 several lists is scored for the first of them only. Messages that arrive after `now` are noted separately: the batch
 has yet to publish them.
 
+Where the lists of a subscription hold a posting for a good part of the window, many messages are on several of them,
+and what the other terms can contribute says little. Then the weights of each message are added up first, over all
+lists, so that its bound equals its score but for rounding, and it is noted once.
+
 A message that shares no term of a list read before is a witness: it scores little less than its bound. The floor is
 the score that enough witnesses reach. Two terms of one tag and bucket are indistinguishable on a list, so a witness
 can be false; the exact scores show it, and the search is repeated without a floor.
@@ -37,6 +41,7 @@ from nearcast.window._kernels.lists import (
     EDGE_MASK,
     EDGES,
     HEAD,
+    LISTED,
     MAX_WEIGHT,
     MIN_CHUNK,
     NEXT_BITS,
@@ -58,6 +63,7 @@ from nearcast.window._kernels.search import (
     AT_Z,
     BEND,
     CUT,
+    FEW,
     LOST,
     MARGIN,
     MAX_BEND,
@@ -71,10 +77,12 @@ from nearcast.window._kernels.search import (
     UNIT,
     WITNESSED,
     SearchScratch,
+    begin_floor,
     choose_pending,
     count_postings,
     cut_below,
     drop_from,
+    raise_by_score,
     raise_floor,
     signature_bit,
     sort_found,
@@ -91,6 +99,10 @@ _LEFT_OVER = np.float32(4.0 / MAX_WEIGHT)
 _WEIGHT_STEP = 1.0 / MAX_WEIGHT
 _BIN_WIDTH = 1.0 / N_BINS
 _LINE = 8  # postings per cache line
+_PRESENT = (
+    2.0**-40
+)  # added to the sum of a message for each term, so that it is above 0 also where words do not count
+_DENSE = 8  # weights are added up where there is a posting for each of so many messages
 
 
 class TermSource(NamedTuple):
@@ -107,6 +119,8 @@ class TermSource(NamedTuple):
     rows: MessageRows
     """The messages of the window as filters read them."""
     keys: KeyArrays
+    sums: NDArray[np.float64]
+    """float64 (a power of two,): by number modulo the size, 0 between searches."""
 
 
 class TermSearch(NamedTuple):
@@ -279,8 +293,128 @@ def _note(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: in
 
 
 @kernel
-def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
-    """Score the messages of chosen postings; return how many reach the floor.
+def _is_dense(source: TermSource, search: TermSearch, n_postings: int) -> bool:
+    """Return whether weights are to be added up before messages are noted."""
+    n_messages = source.lists.counts[LISTED] - search.horizon.first
+    return bool(source.profiles.heads[search.slot, LENGTH] > 1 and n_postings * _DENSE > n_messages)
+
+
+@kernel
+def _read_sums(source: TermSource, search: TermSearch) -> tuple[int, float]:
+    """Note the messages that reach the floor by the sum of their weights; return how many, and the raised floor."""
+    n, floor, n_terms = 0, -np.inf, source.profiles.heads[search.slot, LENGTH]
+    for turn in range(n_terms):
+        _add_weights(source, search, turn)
+    for turn in range(n_terms):
+        n, floor = _note_list(source, search, turn, floor, n)
+    for turn in range(n_terms):
+        _forget_sums(source, search.slot, turn)
+    return n, floor
+
+
+@kernel
+def _add_weights(source: TermSource, search: TermSearch, turn: int) -> None:
+    """Add the contribution of one term to the sums of the messages on its list.
+
+    A message that was withdrawn may stay on a list until its position in the ring is that of another one.
+    """
+    items, buckets, sums, base = source.lists.items, source.lists.buckets, source.sums, source.lists.counts[BASE]
+    slot, first = search.slot, search.horizon.first
+    term, mask = source.profiles.run_terms[source.scratch.order[turn]], sums.size - 1
+    unit = source.profiles.run_units[source.scratch.order[turn]] * (1.0 - source.profiles.points[slot, ALPHA])
+    tag, row, per_step = tag_of(term), bucket_of(buckets.shape[0], term), unit * _WEIGHT_STEP
+    chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+    tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
+    while chunk >= 0:
+        stop = end if chunk == tail else MIN_CHUNK << (items[chunk] >> NEXT_BITS)
+        for i in range(chunk + at, chunk + stop):
+            posting = items[i]
+            number = (posting >> 32) + base
+            counts = ((posting >> WEIGHT_BITS) & TAG_MASK == tag) & (number >= first)
+            sums[number & mask] += ((posting & MAX_WEIGHT) * per_step + _PRESENT) * counts
+        chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
+
+
+@kernel
+def _forget_sums(source: TermSource, slot: int, turn: int) -> None:
+    """Set the sums of the messages on one list to 0."""
+    items, buckets, sums, base = source.lists.items, source.lists.buckets, source.sums, source.lists.counts[BASE]
+    row, mask = bucket_of(buckets.shape[0], source.profiles.run_terms[source.scratch.order[turn]]), sums.size - 1
+    chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+    tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
+    while chunk >= 0:
+        stop = end if chunk == tail else MIN_CHUNK << (items[chunk] >> NEXT_BITS)
+        for i in range(chunk + at, chunk + stop):
+            sums[((items[i] >> 32) + base) & mask] = 0.0
+        chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
+
+
+@kernel
+def _note_list(source: TermSource, search: TermSearch, turn: int, floor: float, n: int) -> tuple[int, float]:
+    """Note the messages of one list whose sum and nearness reach the floor, each once; return count and floor."""
+    params, lists, scratch, sums = source.params, source.lists, source.scratch, source.sums
+    items, spots, buckets, base, mask = lists.items, lists.spots, lists.buckets, lists.counts[BASE], sums.size - 1
+    chosen, values, counts, need = scratch.chosen, scratch.values, scratch.counts, search.need
+    first = search.horizon.first
+    query = _aim(source, search.slot, turn)
+    scratch.query[OWN] = scratch.query[OTHERS] = scratch.query[ALL_OTHERS] = 0.0  # nearness alone
+    row = bucket_of(buckets.shape[0], source.profiles.run_terms[scratch.order[turn]])
+    chunk, at = buckets[row, HEAD], buckets[row, EDGES] & EDGE_MASK
+    tail, end = buckets[row, TAIL], buckets[row, EDGES] >> EDGE_BITS
+    while chunk >= 0:
+        stop = end if chunk == tail else MIN_CHUNK << (items[chunk] >> NEXT_BITS)
+        start, n_chosen = chunk + at, 0
+        _bound_piece(items, spots, start, chunk + stop, scratch.query, values)
+        for i in range(stop - at):
+            number = (items[start + i] >> 32) + base
+            total = sums[number & mask]
+            chosen[n_chosen] = start + i
+            n_chosen += total > 0.0 and values[i] + total >= floor and number >= first
+        if n_chosen > 0:
+            n = _note_sums(source, search, query, n_chosen, floor, n)
+        if need > 0 and counts[WITNESSED] >= need:
+            floor = raise_floor(params, scratch.bins, counts, need, floor, _BIN_WIDTH)
+        chunk, at = (items[chunk] & NEXT_MASK) - 1, 1
+    return n, floor
+
+
+@kernel
+def _note_sums(source: TermSource, search: TermSearch, query: TermQuery, n_chosen: int, floor: float, n: int) -> int:
+    """Note the messages of chosen postings that reach the floor and pass the filters; return their number."""
+    items, spots, base, sums = source.lists.items, source.lists.spots, source.lists.counts[BASE], source.sums
+    scratch, horizon, mask, unit = source.scratch, search.horizon, source.sums.size - 1, source.params.unit
+    chosen, bins, counts = scratch.chosen, scratch.bins, scratch.counts
+    bounds, numbers, firsts = scratch.bounds, scratch.numbers, scratch.firsts
+    alpha, lost, margin, on_sphere = query.alpha, query.lost, source.params.margin + ROUNDING, source.params.on_sphere
+    rounded = query.n_terms * (_WEIGHT_STEP + _PRESENT) + ROUNDING  # weights are rounded up
+    for i in range(n_chosen):
+        number, spot = (items[chosen[i]] >> 32) + base, spots[chosen[i]]
+        total = sums[number & mask]
+        dx = query.x + (spot & SPOT_MASK) * unit
+        dy = query.y + ((spot >> SPOT_BITS) & SPOT_MASK) * unit
+        dz = query.z + ((spot >> 2 * SPOT_BITS) & SPOT_MASK) * unit
+        far = sqrt(dx * dx + dy * dy + dz * dz)
+        bend = far * far if on_sphere else 0.0
+        bound = max(0.0, alpha - lost * far * (1.0 + bend * (1.0 / 24.0))) + total + margin
+        if bound < floor:
+            continue
+        sums[number & mask] = 0.0
+        if is_dead(horizon, number) or not passes(source.filters, search.slot, source.rows, number):
+            continue
+        bounds[n], numbers[n], firsts[n] = np.float32(bound), number, -1
+        n += 1
+        if search.need > 0 and number <= search.now:
+            least = max(0.0, alpha - lost * (far * (1.0 + bend * (1.0 / 24.0 + bend * MAX_BEND)) + unit))
+            level = int((least + total - rounded) * N_BINS)
+            if level >= counts[CUT]:
+                bins[min(N_BINS - 1, level)] += 1
+                counts[WITNESSED] += 1
+    return n
+
+
+@kernel
+def _score(source: TermSource, slot: int, n_chosen: int, floor: float, need: int) -> int:
+    """Score the messages of chosen postings; return how many reach the floor, which `need` scores raise.
 
     A message counts where its posting stands for the first shared term, in the order of the lists, or for none (-1).
     """
@@ -293,9 +427,14 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
     px, py, alpha = profiles.points[slot, X], profiles.points[slot, Y], profiles.points[slot, ALPHA]
     run, n_own = profiles.heads[slot, RUN], profiles.heads[slot, LENGTH]
     on_sphere, max_distance = source.params.on_sphere, source.params.max_distance
-    mask, lane = xs.size - 1, term_ids.size - 1
-    scratch.counts[SCORED] += n_chosen
+    mask, lane, bounds, bins, counts = xs.size - 1, term_ids.size - 1, scratch.bounds, scratch.bins, scratch.counts
+    begin_floor(scratch)
     for chosen in range(n_chosen):
+        if bounds[picked[chosen]] < floor:
+            if n_chosen > FEW and bounds[picked[chosen]] + _BIN_WIDTH < floor:
+                break  # they are sorted by bins
+            continue
+        counts[SCORED] += 1
         if chosen + 16 < n_chosen:
             ahead = numbers[picked[chosen + 16]] & mask
             prefetch(term_starts, ahead)
@@ -328,6 +467,7 @@ def _score(source: TermSource, slot: int, n_chosen: int, floor: float) -> int:
         if score >= floor:
             scores[n_found], found[n_found] = score, number
             n_found += 1
+            floor = raise_by_score(source.params, bins, counts, need, floor, score, _BIN_WIDTH)
     return n_found
 
 
@@ -344,13 +484,17 @@ def search_terms(source: TermSource, slot: int, now: int, horizon: Horizon) -> t
     scratch.counts[SCANNED] += n_postings
     need = target_size(params, k, n_postings)
     search = TermSearch(slot, now, need, horizon)
+    is_dense = _is_dense(source, search, n_postings)
     while True:
         n, floor = 0, -np.inf
-        scratch.bins[:], scratch.counts[WITNESSED], scratch.counts[CUT] = 0, 0, 0
-        for turn in range(n_terms - 1, -1, -1):
-            n, floor = _read(source, search, turn, floor, n)
-        n_chosen, n_pending = split_noted(scratch, n, floor, now)
-        n_found = _score(source, slot, n_chosen, floor)
+        begin_floor(scratch)
+        if is_dense:
+            n, floor = _read_sums(source, search)
+        else:
+            for turn in range(n_terms - 1, -1, -1):
+                n, floor = _read(source, search, turn, floor, n)
+        n_chosen, n_pending = split_noted(scratch, n, floor, now, _BIN_WIDTH)
+        n_found = _score(source, slot, n_chosen, floor, need)
         sort_found(scratch.scores, scratch.found, n_found)
         theta = theta_of(params, k, need, scratch.scores, n_found)
         if theta >= floor:
@@ -365,8 +509,8 @@ def _search_option(source: TermSource, search: TermSearch, option: int) -> tuple
     """Find the best of the messages that have the filter keys of an option."""
     scratch, slot = source.scratch, search.slot
     n = note_option(source.keys, option, slot, search.horizon, source.filters, source.rows, scratch)
-    n_chosen, n_pending = split_noted(scratch, n, -np.inf, search.now)
-    n_found = _score(source, slot, n_chosen, -np.inf)
+    n_chosen, n_pending = split_noted(scratch, n, -np.inf, search.now, _BIN_WIDTH)
+    n_found = _score(source, slot, n_chosen, -np.inf, search.need)
     sort_found(scratch.scores, scratch.found, n_found)
     theta = theta_of(source.params, int(source.profiles.heads[slot, K]), search.need, scratch.scores, n_found)
     return cut_below(scratch.scores, n_found, theta), theta, n_pending
@@ -376,7 +520,7 @@ def _search_option(source: TermSource, search: TermSearch, option: int) -> tuple
 def score_pending_terms(source: TermSource, slot: int, n_pending: int, floor: float, ceiling: float) -> int:
     """Score messages that arrive later; see `SourceKernels.score_pending`."""
     n_chosen = choose_pending(source.scratch, n_pending, floor)
-    return drop_from(source.scratch, _score(source, slot, n_chosen, floor), ceiling)
+    return drop_from(source.scratch, _score(source, slot, n_chosen, floor, 0), ceiling)
 
 
 @kernel
