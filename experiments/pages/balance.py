@@ -142,8 +142,7 @@ def _on_drift(rows: list[Row], plots: Plots) -> str:
             f" {figures['moved']:,.0f} subscriptions, {figures['moved_bytes'] / 1e3:,.0f} kB,"
             f" in {figures['steps']:,.0f} steps, most of which cut leaves. It takes"
             f" {figures['decide_s']:.2f} s to decide, on a sample of the subscriptions, and"
-            f" {figures['move_s']:.2f} s of processor time in all shards together to move, most of it to look at all"
-            " subscriptions."
+            f" {figures['move_s']:.2f} s of processor time in all shards together to move."
         ),
         plots.lines(
             "balance-drift",
