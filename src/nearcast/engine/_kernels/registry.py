@@ -563,16 +563,18 @@ def repeat_names(strings: Strings, rows: NDArray[np.int64], start: int, out: Str
     words, ends = out.words, out.offsets
     room = words.size << 3
     done = rows.size
+    before, first, n, low, high = -1, 0, 0, _ZERO, _ZERO
     for i in range(start, rows.size):
-        row = rows[i]
-        first = strings.offsets[row]
-        n = strings.offsets[row + 1] - first
+        if rows[i] != before:
+            before = rows[i]
+            first, n = strings.offsets[before], strings.offsets[before + 1] - strings.offsets[before]
+            low, high = strings.heads[before, 0], strings.heads[before, 1]
         if total + n + 16 > room:
             done = i
             break
-        total, pending = _push(words, total, pending, strings.heads[row, 0], min(n, 8))
+        total, pending = _push(words, total, pending, low, min(n, 8))
         if n > 8:
-            total, pending = _push(words, total, pending, strings.heads[row, 1], min(n - 8, 8))
+            total, pending = _push(words, total, pending, high, min(n - 8, 8))
             if n > 16:
                 total, pending = _push_bytes(words, total, pending, strings.data, first + 16, first + n)
         ends[i + 1] = total
