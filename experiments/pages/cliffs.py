@@ -44,6 +44,12 @@ def render(data: Data, plots: Plots) -> str:
     )
 
 
+def _table(rows: list[Row], columns: dict[str, tuple[str, str]]) -> str:
+    """Return rows as a table, given the value under each heading and how it is written."""
+    cells = [[format(row[name], how) for name, how in columns.values()] for row in rows]
+    return table(list(columns), cells)
+
+
 def _on_kinds(rows: list[Row]) -> str:
     return join(
         "## Messages",
@@ -83,21 +89,18 @@ def _on_expiry(rows: list[Row]) -> str:
             " after a gap of 0.9 windows, and the one message with which a whole window expires in one step.",
             verdict([(f"{row['case']} (`{row['kind']}`)", row["ratio"]) for row in rows], at_most=_AT_MOST),
         ),
-        table(
-            ["kind", "case", "subscriptions", "window", "us/message", "updates/message", "us/update", "ratio"],
-            [
-                [
-                    row["kind"],
-                    row["case"],
-                    f"{row['subscriptions']:,}",
-                    f"{row['window']:,}",
-                    f"{row['us_per_message']:,.0f}",
-                    f"{row['updates_per_message']:,.1f}",
-                    f"{row['us_per_update']:,.2f}",
-                    f"{row['ratio']:.2f}",
-                ]
-                for row in rows
-            ],
+        _table(
+            rows,
+            {
+                "kind": ("kind", ""),
+                "case": ("case", ""),
+                "subscriptions": ("subscriptions", ","),
+                "window": ("window", ","),
+                "us/message": ("us_per_message", ",.0f"),
+                "updates/message": ("updates_per_message", ",.1f"),
+                "us/update": ("us_per_update", ",.2f"),
+                "ratio": ("ratio", ".2f"),
+            },
         ),
     )
 
@@ -111,30 +114,18 @@ def _on_first(rows: list[Row]) -> str:
             " that to the messages after a window.",
             verdict([(f"`{row['kind']}`", row["ratio"]) for row in first], at_most=_SETTLED),
         ),
-        table(
-            [
-                "kind",
-                "messages",
-                "subscriptions",
-                "window",
-                "us/message",
-                "updates/message",
-                "longest call, ms",
-                "ratio",
-            ],
-            [
-                [
-                    row["kind"],
-                    row["case"],
-                    f"{row['subscriptions']:,}",
-                    f"{row['window']:,}",
-                    f"{row['us_per_message']:,.0f}",
-                    f"{row['updates_per_message']:,.1f}",
-                    f"{row['longest_ms']:,.0f}",
-                    f"{row['ratio']:.2f}",
-                ]
-                for row in rows
-            ],
+        _table(
+            rows,
+            {
+                "kind": ("kind", ""),
+                "messages": ("case", ""),
+                "subscriptions": ("subscriptions", ","),
+                "window": ("window", ","),
+                "us/message": ("us_per_message", ",.0f"),
+                "updates/message": ("updates_per_message", ",.1f"),
+                "longest call, ms": ("longest_ms", ",.0f"),
+                "ratio": ("ratio", ".2f"),
+            },
         ),
     )
 
@@ -148,18 +139,15 @@ def _on_subscribing(rows: list[Row]) -> str:
             " ratio is that to the smallest.",
             verdict([(f"{row['case']} (`{row['kind']}`)", row["ratio"]) for row in most], at_most=_LARGER),
         ),
-        table(
-            ["kind", "messages", "window", "us/subscription", "ratio"],
-            [
-                [
-                    row["kind"],
-                    row["case"],
-                    f"{row['window']:,}",
-                    f"{row['us_to_subscribe']:,.0f}",
-                    f"{row['ratio']:.2f}",
-                ]
-                for row in rows
-            ],
+        _table(
+            rows,
+            {
+                "kind": ("kind", ""),
+                "messages": ("case", ""),
+                "window": ("window", ","),
+                "us/subscription": ("us_to_subscribe", ",.0f"),
+                "ratio": ("ratio", ".2f"),
+            },
         ),
     )
 
@@ -172,19 +160,16 @@ def _on_deletes(rows: list[Row]) -> str:
             " box, and the same word.",
             verdict([(f"{row['case']} (`{row['kind']}`)", row["ratio"]) for row in rows], at_most=_AT_MOST),
         ),
-        table(
-            ["kind", "subscriptions", "number", "us to subscribe", "us to delete", "ratio"],
-            [
-                [
-                    row["kind"],
-                    row["case"],
-                    f"{row['subscriptions']:,}",
-                    f"{row['us_to_subscribe']:,.1f}",
-                    f"{row['us_to_delete']:,.1f}",
-                    f"{row['ratio']:.2f}",
-                ]
-                for row in rows
-            ],
+        _table(
+            rows,
+            {
+                "kind": ("kind", ""),
+                "subscriptions": ("case", ""),
+                "number": ("subscriptions", ","),
+                "us to subscribe": ("us_to_subscribe", ",.1f"),
+                "us to delete": ("us_to_delete", ",.1f"),
+                "ratio": ("ratio", ".2f"),
+            },
         ),
     )
 
@@ -193,19 +178,16 @@ def _on_results(rows: list[Row]) -> str:
     return join(
         "## Results",
         paragraph("A result of a stateless kind is looked up in the window, in a call of its own."),
-        table(
-            ["kind", "workload", "window", "messages in a result", "mean, ms", "longest, ms"],
-            [
-                [
-                    row["kind"],
-                    row["workload"],
-                    f"{row['window']:,}",
-                    f"{row['results']:,.1f}",
-                    f"{row['mean_ms']:,.1f}",
-                    f"{row['longest_ms']:,.1f}",
-                ]
-                for row in rows
-            ],
+        _table(
+            rows,
+            {
+                "kind": ("kind", ""),
+                "workload": ("workload", ""),
+                "window": ("window", ","),
+                "messages in a result": ("results", ",.1f"),
+                "mean, ms": ("mean_ms", ",.1f"),
+                "longest, ms": ("longest_ms", ",.1f"),
+            },
         ),
     )
 
@@ -221,20 +203,17 @@ def _on_pauses(rows: list[Row]) -> str:
             f"The longest call takes {longest['longest_ms']:,.0f} ms (`{longest['kind']}`, {longest['case']});"
             f" the goal, at most {_PAUSE_MS:.0f} ms, is {reached}.",
         ),
-        table(
-            ["kind", "calls", "subscriptions", "number", "median, ms", "99th percentile, ms", "longest, ms"],
-            [
-                [
-                    row["kind"],
-                    row["case"],
-                    f"{row['subscriptions']:,}",
-                    f"{row['calls']:,}",
-                    f"{row['p50_ms']:,.1f}",
-                    f"{row['p99_ms']:,.1f}",
-                    f"{row['longest_ms']:,.1f}",
-                ]
-                for row in rows
-            ],
+        _table(
+            rows,
+            {
+                "kind": ("kind", ""),
+                "calls": ("case", ""),
+                "subscriptions": ("subscriptions", ","),
+                "number": ("calls", ","),
+                "median, ms": ("p50_ms", ",.1f"),
+                "99th percentile, ms": ("p99_ms", ",.1f"),
+                "longest, ms": ("longest_ms", ",.1f"),
+            },
         ),
     )
 
