@@ -8,11 +8,11 @@ The index matches some messages of a batch at a time, and receives the new thres
 messages per call falls if most matches do not enter, since thresholds have moved meanwhile, and rises if they do. So
 results that are not full do not match a whole batch in vain, and the matches of a call always fit.
 
-Results cannot be computed again, so messages that are in a result are stored (see `held_messages`), and all others
-are forgotten. Gaps are closed when there are twice as many messages as the last time.
+Results cannot be computed again, so their messages are stored (see `held_messages`): those of a batch are appended
+if one of them entered a result, so the handle of a message follows from its row. Messages that no result holds leave
+gaps, which are closed when there are twice as many messages as the last time.
 
-The heaps are dealt out to as many parts as there are threads, which share the messages: those of a batch are
-appended once a result holds one of them, so that the handle of a message follows from its row.
+The heaps are dealt out to as many parts as there are threads, which share the messages.
 
 Cost: an arrival takes tens of nanoseconds and log k per result that it enters; 12 bytes for each of k, and 16 more.
 """

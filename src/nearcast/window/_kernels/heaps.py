@@ -17,8 +17,9 @@ from nearcast.model._kernels.blocks import class_of, give_block, size_of, take_b
 from nearcast.window._kernels.parts import part_of
 
 START, SIZE, K, MOVED = 0, 1, 2, 3
-"""Columns of a head; k is 0 for a slot that is free. A threshold moved, or is one that a match tied with."""
+"""Columns of a head; k is 0 for a slot that is free."""
 TIED = 2
+"""In the column MOVED, where 1 means that the threshold moved: a match tied with it."""
 
 N_CHANGES, N_MOVED, N_ENTERED, NEXT = 0, 1, 2, 3
 """Positions in the counts: changes, moved thresholds, arrivals that entered, the first handle of the batch."""
